@@ -1,0 +1,33 @@
+/*
+ * Every limit on hostile input, each with its reason. A limit that is passed is a LINNET_LIMIT or
+ * LINNET_FORMAT error that names the thing, never a crash.
+ */
+#ifndef LINNET_BASE_LIMITS_H
+#define LINNET_BASE_LIMITS_H
+
+enum {
+    /* GGUF dims per tensor: the format's own maximum. */
+    LIMIT_GGUF_DIMS = 4,
+    /* Nested metadata arrays: no known file nests; recursion must be bounded. */
+    LIMIT_GGUF_ARRAY_DEPTH = 4,
+    /* Bytes of a tensor name: the format says 64; some converters exceed it. */
+    LIMIT_GGUF_TENSOR_NAME = 255,
+    /* Bytes of a metadata key: the format's own maximum. */
+    LIMIT_GGUF_KEY = 65535,
+    /* Files of a split model: the naming scheme has five digits. */
+    LIMIT_GGUF_SHARDS = 99999,
+    /* Layers: the deepest published model has 128; 1024 leaves room and bounds per-layer tables. */
+    LIMIT_LAYERS = 1024,
+    /* Vocabulary: the largest published is 262,400; token ids are int32 and tables are per token. */
+    LIMIT_VOCAB = 1 << 24,
+    /* Bytes of one token's text: keeps length arithmetic in 32 bits and buffers small. */
+    LIMIT_TOKEN_BYTES = 1 << 16,
+    /* Worker threads: more than any CPU this runs on; bounds per-thread tables. */
+    LIMIT_THREADS = 512,
+    /* Experts of a mixture: Kimi K3 has 896. */
+    LIMIT_EXPERTS = 4096,
+    /* Rows of one batch: bounds the activation arena. */
+    LIMIT_BATCH = 1 << 16,
+};
+
+#endif
