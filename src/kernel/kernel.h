@@ -107,9 +107,9 @@ struct attn_job {
     const int32_t *first, *last; /* [n_q] */
     size_t d_k, d_v;
     enum kv_type k_type, v_type;
-    const uint8_t *const *k_pages; /* [page] -> this head's rows, k_stride bytes apart */
-    const uint8_t *const *v_pages; /* likewise; may be the k_pages (MLA: values are a prefix of keys) */
-    size_t k_stride, v_stride;
+    const uint8_t *const *pages; /* [page]; this head's key rows start at page + k_off, k_stride bytes apart, */
+    size_t k_off, v_off;         /* its value rows at page + v_off, v_stride apart. Keys and values may be the */
+    size_t k_stride, v_stride;   /* same bytes (MLA: values are a prefix of keys) */
     float scale, softcap;
     const float *sinks; /* [n_q] or NULL */
 };
