@@ -55,6 +55,7 @@ $(BUILD)/src/kernel/%_vnni.o:    FLAGS += $(X86_VNNI)
 $(BUILD)/src/kernel/%_dotprod.o: FLAGS += -march=armv8.2-a+dotprod+fp16
 $(BUILD)/src/kernel/%_i8mm.o:    FLAGS += -march=armv8.2-a+dotprod+fp16+i8mm
 $(BUILD)/src/kernel/%.o:         OPT := -O3 -g
+$(BUILD)/src/quant/%.o:          OPT := -O3 -g
 
 $(BUILD)/src/%.o: src/%.c
 	@mkdir -p $(@D)
