@@ -68,12 +68,15 @@ $(BUILD)/liblinnet.a: $(CORE_OBJ)
 	$(AR) rcs $@ $^
 $(BUILD)/liblinnet.so: $(CORE_OBJ)
 	$(CC) $(LINK) -shared -Wl,-soname,liblinnet.so.0 -o $@ $^ $(CORE_LIBS)
-$(BUILD)/linnet: $(CLI_OBJ) $(BUILD)/liblinnet.a
+$(BUILD)/cli.a: $(filter-out %/main.o,$(CLI_OBJ))
+	@rm -f $@
+	$(AR) rcs $@ $^
+$(BUILD)/linnet: $(BUILD)/src/cli/main.o $(BUILD)/cli.a $(BUILD)/liblinnet.a
 	$(CC) $(LINK) -o $@ $^ $(shell $(PKG) --libs $(PROG_PKGS) 2>/dev/null) $(CORE_LIBS)
 
-$(BUILD)/tests/%: tests/%.c tests/test.h $(BUILD)/liblinnet.a
+$(BUILD)/tests/%: tests/%.c tests/test.h $(BUILD)/cli.a $(BUILD)/liblinnet.a
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(OPT) $(shell $(PKG) --cflags $(TEST_PKGS)) -MMD -MP -MF $@.d $< $(BUILD)/liblinnet.a $(LINK) -o $@ $(shell $(PKG) --libs $(TEST_PKGS)) $(CORE_LIBS)
+	$(CC) $(FLAGS) $(OPT) $(shell $(PKG) --cflags $(TEST_PKGS)) -MMD -MP -MF $@.d $< $(BUILD)/cli.a $(BUILD)/liblinnet.a $(LINK) -o $@ $(shell $(PKG) --libs $(TEST_PKGS) $(PROG_PKGS)) $(CORE_LIBS)
 
 check: all $(TESTS)
 	@BUILD=$(BUILD) RUNNER="$(RUNNER)" sh tests/run.sh $(TESTS)
