@@ -1,7 +1,7 @@
 /*
- * The thread pool: one set of workers that runs one job at a time, split into chunks taken by an atomic
- * counter. The caller's thread works too. Workers spin briefly after a job, then sleep, so that a decode
- * step costs microseconds and an idle process nothing.
+ * The thread pool: one set of workers that runs one job at a time, split into chunks taken by an
+ * atomic counter. The caller's thread works too. Workers spin briefly after a job, then sleep, so
+ * that a decode step costs microseconds and an idle process nothing.
  *
  * Results must not depend on which worker runs a chunk or how many workers there are: jobs write
  * disjoint outputs and reduce nothing across chunks.
@@ -29,8 +29,12 @@ unsigned pool_threads(const struct pool *p);
  * threads are serialised. With one thread, or one chunk, nothing is dispatched. Never allocates. */
 void pool_run(struct pool *p, size_t n_chunks, pool_fn *fn, void *arg);
 
-/* Threads worth using: CPUs in the affinity mask, limited by the cgroup v1/v2 quota (rounded down, at
- * least 1). `root` is prefixed to /sys and /proc paths for tests; NULL means the real ones. */
+/* Threads worth using: cores in the affinity mask (hyper-threads of one core count once), limited
+ * by the cgroup v1/v2 quota (rounded down, at least 1). `root` is prefixed to /sys and /proc paths
+ * for tests; NULL means the real ones. */
 unsigned pool_default_threads(const char *root);
+
+/* Threads that can run at the same time: as above, but every hyper-thread counts. */
+unsigned pool_cpus_allowed(const char *root);
 
 #endif
