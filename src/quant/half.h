@@ -1,9 +1,10 @@
 /*
- * binary16 and bfloat16 in plain integer arithmetic, inlined: every block format stores its scales as
- * binary16, so unpacking spends a good part of its time here. The callable forms are in quant.h.
+ * binary16 and bfloat16 in plain integer arithmetic, inlined: every block format stores its scales
+ * as binary16, so unpacking spends a good part of its time here. The callable forms are in quant.h.
  *
  * Results are those of the hardware conversions (F16C, vcvtneps2bf16 apart from its flushing of
- * denormals): round to nearest, ties to even; a NaN keeps its sign and upper payload and is made quiet.
+ * denormals): round to nearest, ties to even; a NaN keeps its sign and upper payload and is made
+ * quiet.
  */
 #ifndef LINNET_QUANT_HALF_H
 #define LINNET_QUANT_HALF_H
@@ -25,33 +26,31 @@ static inline float f32_of_bits(uint32_t u)
     return x;
 }
 
+/* Both directions compute the result of every case and then choose, so that loops become vector
+ * code. */
+
 static inline float half_to_f32(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-    const uint32_t mag = (uint32_t)(h & 0x7fff) << 13; /* exponent and mantissa where f32 has them */
-    if (mag >= 0x0f800000) /* infinity; a NaN gets its quiet bit */
-        return f32_of_bits(sign | 0x70000000 | mag | (mag > 0x0f800000 ? 0x00400000 : 0));
-    if (mag >= 0x00800000) /* normal: rebias the exponent, 127 - 15 */
-        return f32_of_bits(sign | (mag + (112u << 23)));
-    /* Zero or subnormal, mantissa * 2^-24: as the low mantissa bits of 0.5, whose ulp is 2^-24. */
-    const float x = f32_of_bits(0x3f000000 | (h & 0x3ff)) - 0.5f;
-    return f32_of_bits(sign | f32_bits(x));
+    const uint32_t mag = (uint32_t)(h & 0x7fff) << 13; /* fields where f32 has them */
+    const uint32_t normal = mag + (112u << 23);        /* exponent bias 127 - 15 */
+    /* m * 2^-24: m as the low mantissa bits of 0.5, whose ulp is 2^-24 */
+    const uint32_t subnormal = f32_bits(f32_of_bits(0x3f000000 | (h & 0x3ff)) - 0.5f);
+    const uint32_t special = 0x70000000 | mag | (mag > 0x0f800000 ? 0x00400000 : 0);
+    const uint32_t finite = mag < 0x00800000 ? subnormal : normal;
+    return f32_of_bits(sign | (mag < 0x0f800000 ? finite : special));
 }
 
 static inline uint16_t half_of_f32(float x)
 {
-    const uint32_t u = f32_bits(x);
-    const uint32_t sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
-    if (mag > 0x7f800000)
-        return (uint16_t)(sign | 0x7e00 | (mag >> 13 & 0x3ff));
-    if (mag >= 0x477ff000) /* 65520 and above round to infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (mag >= 0x38800000) { /* 2^-14 and above: normal; a carry moves into the exponent by itself */
-        const uint32_t odd = mag >> 13 & 1;
-        return (uint16_t)(sign | (mag - (112u << 23) + 0xfff + odd) >> 13);
-    }
-    /* Subnormal: adding 0.5 shifts the value to units of 2^-24 and rounds it. */
-    return (uint16_t)(sign | (f32_bits(f32_of_bits(mag) + 0.5f) - 0x3f000000));
+    const uint32_t u = f32_bits(x), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
+    /* a carry out of the mantissa moves into the exponent by itself */
+    const uint32_t normal = (mag - (112u << 23) + 0xfff + (mag >> 13 & 1)) >> 13;
+    /* below 2^-14: adding 0.5 shifts the value to units of 2^-24 and rounds it */
+    const uint32_t subnormal = f32_bits(f32_of_bits(mag) + 0.5f) - 0x3f000000;
+    const uint32_t special = mag > 0x7f800000 ? 0x7e00 | (mag >> 13 & 0x3ff) : 0x7c00;
+    const uint32_t finite = mag < 0x38800000 ? subnormal : normal;
+    return (uint16_t)(sign | (mag < 0x477ff000 ? finite : special)); /* 65520: infinity */
 }
 
 static inline float brain_to_f32(uint16_t h)
