@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 
 #define CLI_COMMANDS(X)                                                                            \
+    X(dequant)                                                                                     \
     X(completion)                                                                                  \
     X(manual)
 
