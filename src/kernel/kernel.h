@@ -42,9 +42,8 @@ struct matrix {
     float scale;           /* the product is multiplied by it (spec B3.17); 1 for most */
 };
 
-/* Bytes of one packed tile of 16 rows; 0 for types that are computed from the file layout. The packed
- * form of a matrix is never larger than its file form plus the padding of the last tile (and, where stated in
- * pack.c, alignment). */
+/* Bytes of one packed tile of 16 rows; 0 for types that cannot be weights. The packed form of a matrix is
+ * never larger than its file form plus the padding of the last tile and of at most 63 bytes twice per tile. */
 size_t matrix_tile_bytes(const struct quant_type *type, size_t n_cols);
 /* Pack tiles [tile0, tile1) of m->data to dst (start of tile0), zero rows after n_rows. */
 void matrix_pack(const struct matrix *m, uint8_t *dst, size_t tile0, size_t tile1);
@@ -61,8 +60,8 @@ struct act {
     size_t n_rows, width;
     const float *x; /* [n_rows][x_stride] */
     size_t x_stride;
-    uint8_t *quant; /* [n_rows][act_bytes(width)]: per row int8 q[width padded to 64], then float
-                       d[width/32], then int16 sum16[width/16] (sums of 16 consecutive q) */
+    uint8_t *quant; /* [n_rows][act_bytes(width)]: per row, with width padded by zeros to 256: int8 q[width],
+                       float d[width/32], int16 sum16[width/16] (sums of 16 consecutive q) */
 };
 size_t act_bytes(size_t width);
 

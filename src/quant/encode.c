@@ -242,9 +242,7 @@ void encode_q5_1(const float *src, uint8_t *dst, size_t n)
 /* ceil(x / d) for x >= 0, limited to hi. Never less than what covers x, but for the limit. */
 static uint8_t steps_above(float x, float d, int hi)
 {
-    if (!(d > 0.0f))
-        return 0;
-    return (uint8_t)clamp(ceilf(x / d), 0.0f, (float)hi);
+    return d > 0.0f ? (uint8_t)clamp(ceilf(x / d), 0.0f, (float)hi) : 0;
 }
 
 /* Header and codes of a q4_K or q5_K super-block with codes 0..top. Minima are rounded up first;
