@@ -51,10 +51,11 @@ static inline vf v_exp(vf x)
     const vf nf = v_neg(v_of_int(n));
     vf r = v_fma(nf, v_set(0x1.62e430p-1f), x);
     r = v_fma(nf, v_set(-1.9046543e-9f), r);
-    vf p = v_set(0.00139262504f);
-    p = v_fma(p, r, v_set(0.00836323295f));
-    p = v_fma(p, r, v_set(0.0416665524f));
-    p = v_fma(p, r, v_set(0.166665763f));
+    vf p = v_set(0.000198910799f);
+    p = v_fma(p, r, v_set(0.00139337312f));
+    p = v_fma(p, r, v_set(0.00833331048f));
+    p = v_fma(p, r, v_set(0.041666463f));
+    p = v_fma(p, r, v_set(0.166666672f));
     p = v_fma(p, r, v_set(0.5f));
     p = v_fma(v_mul(r, r), p, r);
     p = v_add(p, v_set(1.0f));
