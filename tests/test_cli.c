@@ -14,10 +14,21 @@ struct opts {
 
 static const struct cli_opt table[] = {
     {.flag = "--json", CLI_FLAG(struct opts, json), .help = "print JSON"},
-    {.flag = "--predict", .letter = 'n', CLI_INT(struct opts, n, 1, 100), .arg = "N", .def = "7",
+    {.flag = "--predict",
+     .letter = 'n',
+     CLI_INT(struct opts, n, 1, 100),
+     .arg = "N",
+     .def = "7",
      .help = "how many"},
-    {.flag = "--temp", CLI_NUMBER(struct opts, temp, 0, 2), .arg = "T", .def = "0.8", .help = "heat"},
-    {.flag = "--kind", CLI_CHOICE(struct opts, kind, "f32|f16|q8_0"), .arg = "KIND", .def = "f16",
+    {.flag = "--temp",
+     CLI_NUMBER(struct opts, temp, 0, 2),
+     .arg = "T",
+     .def = "0.8",
+     .help = "heat"},
+    {.flag = "--kind",
+     CLI_CHOICE(struct opts, kind, "f32|f16|q8_0"),
+     .arg = "KIND",
+     .def = "f16",
      .help = "kind"},
     {.flag = "--out", .letter = 'o', CLI_TEXT(struct opts, out), .arg = "FILE", .help = "file"},
     {.flag = "--stop", CLI_LIST(struct opts, stop), .arg = "TEXT", .help = "stop"},
@@ -29,7 +40,11 @@ static const struct cli_arg table_args[] = {
     {0},
 };
 static const struct cli_command cmd = {
-    .name = "try", .summary = "try it", .about = "", .args = table_args, .opts = table,
+    .name = "try",
+    .summary = "try it",
+    .about = "",
+    .args = table_args,
+    .opts = table,
     .opts_size = sizeof(struct opts),
 };
 

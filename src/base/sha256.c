@@ -1,5 +1,6 @@
 /*
- * SHA-256 as in FIPS 180-4, section 6.2, in plain C: about 250 MB/s, faster than models are downloaded.
+ * SHA-256 as in FIPS 180-4, section 6.2, in plain C: about 250 MB/s, faster than models are
+ * downloaded.
  */
 #include "base/sha256.h"
 
@@ -71,7 +72,8 @@ static void compress(uint32_t state[8], const uint8_t *block)
 
 void sha256_init(struct sha256 *h)
 {
-    /* the first 32 bits of the fractional parts of the square roots of the first 8 primes (5.3.3) */
+    /* the first 32 bits of the fractional parts of the square roots of the first 8 primes (5.3.3)
+     */
     static const uint32_t start[8] = {
         0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,

@@ -1,9 +1,9 @@
 /*
  * The frame of the program: what every subcommand is made of and may use.
  *
- * A subcommand is one file, src/cli/<name>.c, that defines `const struct cli_command cmd_<name>`, and one line
- * in commands.h. Its options are declared once, in a table; parsing, `linnet <name> --help`, the shell
- * completions and the man page are all made from that table.
+ * A subcommand is one file, src/cli/<name>.c, that defines `const struct cli_command cmd_<name>`,
+ * and one line in commands.h. Its options are declared once, in a table; parsing, `linnet <name>
+ * --help`, the shell completions and the man page are all made from that table.
  *
  * What a program would read goes to stdout, everything else to stderr. Exit codes: enum cli_exit.
  * Unlike the library, these functions may print and, when memory runs out, end the process.
@@ -25,7 +25,7 @@ enum cli_exit {
     CLI_USAGE = 2,  /* the command line is wrong; nothing was done */
 };
 
-/* ---- options ---------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 /* The kind of an option, and the C type of the field it sets. */
 enum cli_type {
@@ -49,8 +49,7 @@ struct cli_list {
 /* One option. The table ends with an entry without a flag. Fill it like this:
  *
  *     {.flag = "--temp", CLI_NUMBER(struct run_opts, temp, 0, 10), .arg = "T", .def = "0.8",
- *      .help = "randomness; 0 always takes the likeliest token"},
- */
+ *      .help = "randomness; 0 always takes the likeliest token"}, */
 struct cli_opt {
     const char *flag;    /* "--long-name" */
     char letter;         /* 'n' for -n, or 0 */
@@ -60,15 +59,15 @@ struct cli_opt {
     double min, max;     /* CLI_TYPE_NUMBER */
     const char *choices; /* CLI_TYPE_CHOICE: "f32|f16|q8_0" */
     const char *arg;     /* name of the value in help: "N", "FILE"; not for flags */
-    const char *def;     /* default as it would be typed, shown in help; NULL leaves the field zero */
-    const char *help;    /* lower case, no full stop */
+    const char *def;  /* default as it would be typed, shown in help; NULL leaves the field zero */
+    const char *help; /* lower case, no full stop */
     enum cli_hint hint;
 };
 
 /* Offset of `field`, refused by the compiler unless the field has type T. */
 #define CLI_FIELD(S, field, T) _Generic(((S *)0)->field, T : offsetof(S, field))
 
-#define CLI_FLAG(S, field)     .type = CLI_TYPE_FLAG, .offset = CLI_FIELD(S, field, bool)
+#define CLI_FLAG(S, field) .type = CLI_TYPE_FLAG, .offset = CLI_FIELD(S, field, bool)
 #define CLI_INT(S, field, lo, hi)                                                                  \
     .type = CLI_TYPE_INT, .offset = CLI_FIELD(S, field, int64_t), .imin = (lo), .imax = (hi)
 #define CLI_NUMBER(S, field, lo, hi)                                                               \
@@ -88,18 +87,25 @@ struct cli_arg {
 };
 
 /* Where `linnet --help` lists a command. */
-enum cli_group { CLI_GROUP_RUN, CLI_GROUP_MODELS, CLI_GROUP_TEXT, CLI_GROUP_MEASURE, CLI_GROUP_HELP };
+enum cli_group {
+    CLI_GROUP_RUN,
+    CLI_GROUP_MODELS,
+    CLI_GROUP_TEXT,
+    CLI_GROUP_MEASURE,
+    CLI_GROUP_HELP
+};
 
 struct cli_command {
     const char *name;
     enum cli_group group;
-    const char *summary;         /* one line, lower case, no full stop, under 62 characters */
-    const char *about;           /* paragraphs for --help and the man page; "" when the summary says it all */
-    const struct cli_arg *args;  /* or NULL */
-    const struct cli_opt *opts;  /* or NULL */
-    size_t opts_size;            /* of the struct the options fill */
-    const char *examples;        /* lines "command\twhat it does\n", or NULL */
-    /* `opts` points to the filled struct, `args` to the `n` positional arguments. Returns enum cli_exit. */
+    const char *summary; /* one line, lower case, no full stop, under 62 characters */
+    const char *about; /* paragraphs for --help and the man page; "" when the summary says it all */
+    const struct cli_arg *args; /* or NULL */
+    const struct cli_opt *opts; /* or NULL */
+    size_t opts_size;           /* of the struct the options fill */
+    const char *examples;       /* lines "command\twhat it does\n", or NULL */
+    /* `opts` points to the filled struct, `args` to the `n` positional arguments. Returns enum
+     * cli_exit. */
     int (*run)(const void *opts, int n, char **args);
 };
 
@@ -107,25 +113,29 @@ struct cli_command {
 extern const struct cli_command *const cli_commands[];
 const struct cli_command *cli_find_command(const char *name); /* or NULL */
 
-/* Set the defaults, then parse argv[0..argc) (after the command's name) into `opts` (opts_size bytes) and
- * gather the positional arguments at the front of argv. Returns their number, or -1 after printing what is
- * wrong. `*help` is set when --help or -h was given: then nothing else was checked. */
+/* Set the defaults, then parse argv[0..argc) (after the command's name) into `opts` (opts_size
+ * bytes) and gather the positional arguments at the front of argv. Returns their number, or -1
+ * after printing what is wrong. `*help` is set when --help or -h was given: then nothing else was
+ * checked. */
 int cli_parse(const struct cli_command *cmd, void *opts, int argc, char **argv, bool *help);
 
-/* Set one option from text: true when it is in range. `what` names it in the error that is printed. */
+/* Set one option from text: true when it is in range. `what` names it in the error that is
+ * printed. */
 bool cli_set_opt(const struct cli_opt *o, void *opts, const char *what, const char *text);
 
 void cli_print_help(const struct cli_command *cmd, FILE *f);
 void cli_print_overview(FILE *f);
 void cli_usage_line(const struct cli_command *cmd, char *buf, size_t size);
 
-/* "range and default" of an option as help shows it, without parentheses; "" when there is nothing. */
+/* "range and default" of an option as help shows it, without parentheses; "" when there is
+ * nothing. */
 void cli_opt_note(const struct cli_opt *o, char *buf, size_t size);
 
-/* The word of `words` (ended by NULL) nearest to `word`, or NULL when none is near enough to suggest. */
+/* The word of `words` (ended by NULL) nearest to `word`, or NULL when none is near enough to
+ * suggest. */
 const char *cli_nearest(const char *word, const char *const *words);
 
-/* ---- messages --------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* "linnet: ..." on stderr. cli_fail and cli_usage return CLI_FAILED and CLI_USAGE, so that
  * `return cli_fail(...)` reads well. Text says what is wrong and what to do next. */
@@ -140,18 +150,19 @@ enum cli_style { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN };
 const char *cli_style(FILE *f, enum cli_style style);
 bool cli_is_terminal(FILE *f);
 
-/* Print `text` to `f`, its words wrapped to 80 columns with `indent` spaces before each line but the first
- * (`column` says where the first starts). A newline in the text ends a line; ends without one. */
+/* Print `text` to `f`, its words wrapped to 80 columns with `indent` spaces before each line but
+ * the first (`column` says where the first starts). A newline in the text ends a line; ends without
+ * one. */
 void cli_wrap(FILE *f, int indent, int column, const char *text);
 
-/* ---- progress --------------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
-/* A bar on stderr when that is a terminal, else a line at each tenth. All fields are private. */
+/* A bar on stderr when that is a terminal, else now and then a line. All fields are private. */
 struct cli_progress {
     const char *title;
-    bool bytes;     /* counts are bytes, not items */
-    uint64_t total; /* 0 when unknown */
-    uint64_t first; /* count at the start, which cost no time (a resumed download) */
+    bool bytes;            /* counts are bytes, not items */
+    uint64_t total;        /* 0 when unknown */
+    uint64_t first;        /* count at the start, which cost no time (a resumed download) */
     double started, drawn; /* seconds */
     int tenth;
     bool on_screen, quiet;
@@ -163,13 +174,19 @@ void cli_progress_end(struct cli_progress *p); /* clears the bar */
 
 double cli_seconds(void); /* monotonic clock */
 
-/* ---- interruption ----------------------------------------------------------------------------------- */
+/* ---- interruption ---------------------------------------------------------------------------- */
 
 /* Not 0 after Ctrl-C or SIGTERM once cli_catch_interrupt() was called. The second one kills. */
 extern volatile sig_atomic_t cli_interrupted;
 void cli_catch_interrupt(void);
 
-/* ---- small things ----------------------------------------------------------------------------------- */
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* The file that a command's MODEL argument means: the path itself when there is such a file, else a
+ * model that `linnet pull` brought (store.h). NULL after printing what to do. Free with free(). */
+char *cli_model_path(const char *name);
+
+/* ---- small things ---------------------------------------------------------------------------- */
 
 enum { CLI_NUM_LEN = 32 };
 /* "1.24 GB" (powers of 1000); returns buf. */
@@ -179,8 +196,8 @@ const char *cli_format_count(char buf[CLI_NUM_LEN], uint64_t n);
 /* "49,152"; returns buf. */
 const char *cli_format_int(char buf[CLI_NUM_LEN], uint64_t n);
 
-/* The rest of a stream, at most `max` bytes, with a NUL after it; NULL after printing an error that calls
- * it `name`. Free with free(). */
+/* The rest of a stream, at most `max` bytes, with a NUL after it; NULL after printing an error that
+ * calls it `name`. Free with free(). */
 char *cli_read_stream(FILE *f, const char *name, size_t max, size_t *n);
 /* The same for a path; "-" is stdin. */
 char *cli_read_file(const char *path, size_t max, size_t *n);

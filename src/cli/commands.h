@@ -1,6 +1,6 @@
 /*
- * Every subcommand, in the order in which help lists them inside a group. To add one: a line here and a file
- * src/cli/<name>.c that defines `const struct cli_command cmd_<name>`.
+ * Every subcommand, in the order in which help lists them inside a group. To add one: a line here
+ * and a file src/cli/<name>.c that defines `const struct cli_command cmd_<name>`.
  */
 #ifndef LINNET_CLI_COMMANDS_H
 #define LINNET_CLI_COMMANDS_H
@@ -8,6 +8,9 @@
 #include "cli/cli.h"
 
 #define CLI_COMMANDS(X)                                                                            \
+    X(pull)                                                                                        \
+    X(list)                                                                                        \
+    X(rm)                                                                                          \
     X(dequant)                                                                                     \
     X(completion)                                                                                  \
     X(manual)

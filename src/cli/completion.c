@@ -1,11 +1,13 @@
 /*
- * `linnet completion SHELL`: a completion script for bash, zsh or fish, made from the option tables.
+ * `linnet completion SHELL`: a completion script for bash, zsh or fish, made from the option
+ * tables.
  */
 #include "cli/commands.h"
 
 #include <string.h>
 
-/* Letters, digits and the punctuation of help texts, made safe inside single quotes and zsh brackets. */
+/* Letters, digits and the punctuation of help texts, made safe inside single quotes and zsh
+ * brackets. */
 static void put_quoted(const char *text, const char *drop)
 {
     for (; *text; text++)
@@ -67,17 +69,19 @@ static void print_bash(void)
                                   : hint == CLI_HINT_FILE ? "file"
                                                           : "none");
     }
-    printf("    esac\n"
-           "    case \"$cur\" in\n"
-           "    -*) COMPREPLY=($(compgen -W \"$opts\" -- \"$cur\")); return ;;\n"
-           "    esac\n"
-           "    case \"$kind\" in\n"
-           "    model) COMPREPLY=($(compgen -W \"$(linnet list --names 2>/dev/null)\" -- \"$cur\")\n"
-           "                      $(compgen -f -X '!*.gguf' -- \"$cur\") $(compgen -d -- \"$cur\")) ;;\n"
-           "    file) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
-           "    esac\n"
-           "}\n"
-           "complete -o filenames -F _linnet linnet\n");
+    printf(
+        "    esac\n"
+        "    case \"$cur\" in\n"
+        "    -*) COMPREPLY=($(compgen -W \"$opts\" -- \"$cur\")); return ;;\n"
+        "    esac\n"
+        "    case \"$kind\" in\n"
+        "    model) COMPREPLY=($(compgen -W \"$(linnet list --names 2>/dev/null)\" -- \"$cur\")\n"
+        "                      $(compgen -f -X '!*.gguf' -- \"$cur\") $(compgen -d -- \"$cur\")) "
+        ";;\n"
+        "    file) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
+        "    esac\n"
+        "}\n"
+        "complete -o filenames -F _linnet linnet\n");
 }
 
 static void print_zsh_action(enum cli_hint hint)
@@ -150,7 +154,8 @@ static void print_zsh(void)
         printf("\n        ;;\n");
     }
     printf("    esac\n}\n"
-           "if [ \"$funcstack[1]\" = _linnet ]; then _linnet \"$@\"; else compdef _linnet linnet; fi\n");
+           "if [ \"$funcstack[1]\" = _linnet ]; then _linnet \"$@\"; else compdef _linnet linnet; "
+           "fi\n");
 }
 
 static void print_fish(void)
@@ -200,8 +205,8 @@ static int run(const void *opts, int n, char **args)
     else if (strcmp(args[0], "fish") == 0)
         print_fish();
     else
-        return cli_usage(&cmd_completion, "there is no completion for '%s'; it is one of: bash zsh fish",
-                         args[0]);
+        return cli_usage(&cmd_completion,
+                         "there is no completion for '%s'; it is one of: bash zsh fish", args[0]);
     return CLI_OK;
 }
 

@@ -1,8 +1,8 @@
 /*
  * The program: finds the subcommand, parses its options and hands over.
  *
- * Owns the process-wide set-up (SIGPIPE, the check that stdout was written) and nothing else. A command line
- * that is wrong costs exit code 2 and a message that says what to type instead.
+ * Owns the process-wide set-up (SIGPIPE, the check that stdout was written) and nothing else. A
+ * command line that is wrong costs exit code 2 and a message that says what to type instead.
  */
 #include "cli/cli.h"
 

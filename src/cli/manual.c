@@ -1,6 +1,6 @@
 /*
- * `linnet manual [COMMAND]`: the manual page of a command as roff, made from its tables. `make install` writes
- * linnet-<command>.1 with it; man/linnet.1 is written by hand.
+ * `linnet manual [COMMAND]`: the manual page of a command as roff, made from its tables. `make
+ * install` writes linnet-<command>.1 with it; man/linnet.1 is written by hand.
  */
 #include "cli/commands.h"
 
@@ -132,7 +132,9 @@ static int run(const void *opts, int n, char **args)
 }
 
 static const struct cli_arg args[] = {
-    {.name = "COMMAND", .help = "a subcommand; without it, the names of all are printed", .optional = true},
+    {.name = "COMMAND",
+     .help = "a subcommand; without it, the names of all are printed",
+     .optional = true},
     {0},
 };
 

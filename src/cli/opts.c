@@ -1,9 +1,10 @@
 /*
  * Command lines: parsing by a command's option table, and the help made from the same table.
  *
- * Accepted: --flag value, --flag=value, -n value, -nvalue, options anywhere among the arguments, `--` to end
- * them, a single `-` as an argument (stdin). A value out of range, a missing value, an unknown option or a
- * missing argument is an error that names it and says what would be right; nothing is ignored or clamped.
+ * Accepted: --flag value, --flag=value, -n value, -nvalue, options anywhere among the arguments,
+ * `--` to end them, a single `-` as an argument (stdin). A value out of range, a missing value, an
+ * unknown option or a missing argument is an error that names it and says what would be right;
+ * nothing is ignored or clamped.
  */
 #include "cli/cli.h"
 
@@ -30,7 +31,7 @@ static const struct cli_arg *args_of(const struct cli_command *cmd)
     return cmd->args ? cmd->args : no_args;
 }
 
-/* ---- values ----------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static bool set_int(const struct cli_opt *o, int64_t *field, const char *what, const char *text)
 {
@@ -85,13 +86,9 @@ bool cli_set_opt(const struct cli_opt *o, void *opts, const char *what, const ch
 {
     void *field = (char *)opts + o->offset;
     switch (o->type) {
-    case CLI_TYPE_FLAG:
-        *(bool *)field = true;
-        return true;
-    case CLI_TYPE_INT:
-        return set_int(o, field, what, text);
-    case CLI_TYPE_NUMBER:
-        return set_number(o, field, what, text);
+    case CLI_TYPE_FLAG: *(bool *)field = true; return true;
+    case CLI_TYPE_INT: return set_int(o, field, what, text);
+    case CLI_TYPE_NUMBER: return set_number(o, field, what, text);
     case CLI_TYPE_CHOICE:
         if (!is_choice(o->choices, text)) {
             cli_warn("%s cannot be '%s'; it is one of: %s", what, text, o->choices);
@@ -99,9 +96,7 @@ bool cli_set_opt(const struct cli_opt *o, void *opts, const char *what, const ch
         }
         *(const char **)field = text;
         return true;
-    case CLI_TYPE_TEXT:
-        *(const char **)field = text;
-        return true;
+    case CLI_TYPE_TEXT: *(const char **)field = text; return true;
     case CLI_TYPE_LIST: {
         struct cli_list *list = field;
         if (list->n == CLI_LIST_MAX) {
@@ -115,7 +110,7 @@ bool cli_set_opt(const struct cli_opt *o, void *opts, const char *what, const ch
     return false;
 }
 
-/* ---- parsing ---------------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 struct parser {
     const struct cli_command *cmd;
@@ -241,11 +236,12 @@ int cli_parse(const struct cli_command *cmd, void *opts, int argc, char **argv, 
     return p.n_args;
 }
 
-/* ---- the nearest word ------------------------------------------------------------------------------- */
+/* ---- the nearest word ------------------------------------------------------------------------ */
 
 enum { NEAR_MAX = 40 };
 
-/* Edit distance with adjacent swaps (optimal string alignment). Words longer than NEAR_MAX are far. */
+/* Edit distance with adjacent swaps (optimal string alignment). Words longer than NEAR_MAX are
+ * far. */
 static size_t distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
@@ -288,7 +284,7 @@ const char *cli_nearest(const char *word, const char *const *words)
     return near;
 }
 
-/* ---- help ------------------------------------------------------------------------------------------- */
+/* ---- help ------------------------------------------------------------------------------------ */
 
 void cli_usage_line(const struct cli_command *cmd, char *buf, size_t size)
 {
@@ -324,7 +320,8 @@ static void opt_head(const struct cli_opt *o, char *buf, size_t size)
     if (o->letter)
         snprintf(letter, sizeof letter, "-%c, ", o->letter);
     bool value = o->type != CLI_TYPE_FLAG;
-    snprintf(buf, size, "%s%s%s%s", letter, o->flag, value ? " " : "", value && o->arg ? o->arg : "");
+    snprintf(buf, size, "%s%s%s%s", letter, o->flag, value ? " " : "",
+             value && o->arg ? o->arg : "");
 }
 
 static void print_row(FILE *f, const char *head, int width, const char *text)

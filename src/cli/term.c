@@ -1,6 +1,7 @@
 /*
- * What the program says and how: messages, colour, wrapping, progress, number formats, reading streams,
- * interruption. The only file with process-wide state: the interruption flag, which a signal handler sets.
+ * What the program says and how: messages, colour, wrapping, progress, number formats, reading
+ * streams, interruption. The only file with process-wide state: the interruption flag, which a
+ * signal handler sets.
  */
 #include "cli/cli.h"
 
@@ -12,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- messages --------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static void message(const char *fmt, va_list args)
 {
@@ -116,7 +117,7 @@ void cli_wrap(FILE *f, int indent, int column, const char *text)
     }
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Three significant digits with the unit that fits. */
 static const char *scaled(char buf[CLI_NUM_LEN], uint64_t n, const char *const *units,
@@ -132,8 +133,11 @@ static const char *scaled(char buf[CLI_NUM_LEN], uint64_t n, const char *const *
         v /= 1000;
         u++;
     }
-    snprintf(buf, CLI_NUM_LEN, v < 9.995 ? "%.2f %s" : v < 99.95 ? "%.1f %s" : "%.0f %s", v,
-             units[u]);
+    snprintf(buf, CLI_NUM_LEN,
+             v < 9.995   ? "%.2f %s"
+             : v < 99.95 ? "%.1f %s"
+                         : "%.0f %s",
+             v, units[u]);
     return buf;
 }
 
@@ -163,7 +167,7 @@ const char *cli_format_int(char buf[CLI_NUM_LEN], uint64_t n)
     return buf;
 }
 
-/* ---- progress --------------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 double cli_seconds(void)
 {
@@ -178,7 +182,7 @@ void cli_progress_start(struct cli_progress *p, const char *title, bool bytes, u
     *p = (struct cli_progress){.title = title, .bytes = bytes, .total = total, .first = first};
     p->quiet = quiet;
     p->started = cli_seconds();
-    p->drawn = p->started - 1;
+    p->drawn = p->started;
     p->tenth = total ? (int)(10.0 * (double)first / (double)total) : 0;
 }
 
@@ -252,9 +256,10 @@ void cli_progress_update(struct cli_progress *p, uint64_t done)
         return;
     }
     int tenth = p->total ? (int)(10.0 * (double)done / (double)p->total) : 0;
-    if (tenth > p->tenth && tenth < 10) {
+    if (tenth > p->tenth && tenth < 10 && now - p->drawn >= 3) {
         char text[160];
         p->tenth = tenth;
+        p->drawn = now;
         describe(p, done, text, sizeof text);
         fprintf(stderr, "%s: %d%%, %s\n", p->title, 10 * tenth, text);
     }
@@ -267,7 +272,7 @@ void cli_progress_end(struct cli_progress *p)
     p->on_screen = false;
 }
 
-/* ---- interruption ----------------------------------------------------------------------------------- */
+/* ---- interruption ---------------------------------------------------------------------------- */
 
 volatile sig_atomic_t cli_interrupted;
 
@@ -287,7 +292,7 @@ void cli_catch_interrupt(void)
     sigaction(SIGTERM, &a, NULL);
 }
 
-/* ---- memory and streams ----------------------------------------------------------------------------- */
+/* ---- memory and streams ---------------------------------------------------------------------- */
 
 void *cli_alloc(size_t n)
 {
