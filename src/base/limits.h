@@ -14,6 +14,14 @@ enum {
     LIMIT_GGUF_TENSOR_NAME = 255,
     /* Bytes of a metadata key: the format's own maximum. */
     LIMIT_GGUF_KEY = 65535,
+    /* Metadata keys: real files have fewer than 200; each key costs a table entry. */
+    LIMIT_GGUF_KEYS = 1 << 16,
+    /* Elements of a metadata array: the longest known, merges of a large vocabulary, have half a million. */
+    LIMIT_GGUF_ARRAY = 1 << 26,
+    /* Tensors: 100 layers with 1,000 unmerged experts of three matrices are 300,000. */
+    LIMIT_GGUF_TENSORS = 1 << 20,
+    /* Alignment of tensor data: the format's default is 32; 64 KiB is the largest page in common use. */
+    LIMIT_GGUF_ALIGNMENT = 1 << 16,
     /* Files of a split model: the naming scheme has five digits. */
     LIMIT_GGUF_SHARDS = 99999,
     /* Layers: the deepest published model has 128; 1024 leaves room and bounds per-layer tables. */

@@ -43,8 +43,12 @@ struct gguf_kv {
     enum gguf_type elem;  /* of an array; else == type */
     uint64_t count;       /* of an array; else 1 */
     const uint8_t *value; /* the value's or first element's bytes, unaligned */
+    size_t size;                    /* bytes at `value` */
     const struct gguf_str *strings; /* [count] when elem is GGUF_STRING */
 };
+
+/* "uint32", "string", ...; "unknown" for a number that is none. */
+const char *gguf_type_name(enum gguf_type type);
 
 struct gguf_tensor {
     const char *name; /* NUL-terminated */
