@@ -83,6 +83,8 @@ static linnet_status parse_hf(const char *text, struct store_source *s, linnet_e
     bool main_line = strcmp(s->revision, "main") == 0;
     s->name = cli_printf("hf:%s/%s%s%s%s", s->owner, s->repo, main_line ? "" : "@",
                          main_line ? "" : s->revision, *rest ? rest : "");
+    if (!is_plain_path(s->owner) || !is_plain_path(s->repo) || !is_plain_path(s->revision))
+        return err_set(e, LINNET_INVALID, "not a usable name: %s", s->name);
     if (*rest == '/' && rest[1]) {
         s->file = copy_n(rest + 1, strlen(rest + 1));
         s->place = cli_printf("hf/%s", s->name + 3);
