@@ -5,6 +5,10 @@
 
 /* Best first. */
 static const struct kernels *const tables[] = {
+#if defined(__x86_64__)
+    &kernels_avx512vnni,
+    &kernels_avx512,
+#endif
     &kernels_generic,
 };
 

@@ -217,9 +217,8 @@ static inline void v_store_f16(uint16_t *p, vf a)
 /* Lanes 0 0 2 2 4 4 ..., and 1 1 3 3 5 5 ... */
 DEFINE_1(v_dup_even, vf, vf, a.v[l & ~1])
 DEFINE_1(v_dup_odd, vf, vf, a.v[l | 1])
-/* Lanes a0 b0 a1 b1 ... a7 b7, and a8 b8 ... a15 b15 */
+/* Lanes a0 b0 a1 b1 ... a7 b7 */
 DEFINE_2(v_zip_low, vf, vf, l & 1 ? b.v[l / 2] : a.v[l / 2])
-DEFINE_2(v_zip_high, vf, vf, l & 1 ? b.v[8 + l / 2] : a.v[8 + l / 2])
 
 #undef DEFINE_1
 #undef DEFINE_2

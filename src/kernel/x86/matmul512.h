@@ -1,0 +1,468 @@
+/*
+ * Matrix products in 512-bit registers, for a file that defines DOT(sum, w, x): sum += the products of the
+ * unsigned bytes of w with 4 int8 at x, four at a time, exactly.
+ *
+ * Many columns: tiles are unpacked SPAN columns of W at a time, TILES tiles together, into a scratch that
+ * stays in the first-level cache while all columns of X pass by in blocks of BLOCK; the partial sums of
+ * 16 rows x BLOCK columns are in registers over a span and in `sums` between spans.
+ * One column: unpacking and product are fused; no weight is written back.
+ *
+ * The order of operations is that of struct matmul.
+ */
+#ifndef LINNET_KERNEL_MATMUL512_H
+#define LINNET_KERNEL_MATMUL512_H
+
+#include "kernel/x86/unpack512.h"
+
+enum {
+    BLOCK = 8,     /* columns of X in registers */
+    TILES = 4,     /* tiles that share a pass over X */
+    CHUNK = 512,   /* columns of X per unpacking of W */
+    MAX_SPANS = 512, /* for the fused product of one column: n_cols up to 131,072 */
+};
+
+/* What one column of X brings to a span of W. */
+struct column {
+    float d[SPAN / ACT_GROUP];
+    int32_t start[SPAN / 16]; /* -bias * sum of the group's activations */
+    float minus[SPAN / 16];   /* -(sum of the group's activations) * d */
+};
+
+struct scratch {
+    struct span span[TILES];
+    float panel[TILES][SPAN][TILE]; /* float weights */
+    struct column column[BLOCK];
+    float sums[TILES][CHUNK][TILE];
+    uint8_t packed[TILE * SPAN * 4 + 64]; /* a span of a matrix that is not packed */
+};
+_Static_assert(sizeof(struct scratch) <= KERNEL_SCRATCH, "scratch is large enough");
+_Static_assert(MAX_SPANS * sizeof(struct column) + sizeof(struct span) <= KERNEL_SCRATCH, "also for one");
+
+/* Blocks of a packed tile from some column on. */
+struct source {
+    const uint8_t *head, *body;
+};
+
+struct form {
+    size_t group;
+    bool has_min;
+    int bias;
+    /* n_blocks blocks to s */
+    void (*unpack)(const struct source *src, size_t n_blocks, struct span *s);
+    /* acc of one column after n_blocks blocks; s is scratch for scales */
+    __m512 (*dot)(const struct source *src, size_t n_blocks, struct span *s, const int8_t *x,
+                  const struct column *c, __m512 acc);
+};
+
+INLINE __m512 step(__m512 acc, __m512i sum, float d, const float *scale)
+{
+    return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(d)), _mm512_load_ps(scale),
+                           acc);
+}
+
+INLINE __m512 step_min(__m512 acc, float minus, const float *min)
+{
+    return _mm512_fmadd_ps(_mm512_set1_ps(minus), _mm512_load_ps(min), acc);
+}
+
+/* The float steps of `n` groups whose sums are in k. */
+INLINE __m512 steps(__m512 acc, const struct sink *k, int n, size_t g, size_t group, bool has_min,
+                    const struct span *s, const struct column *c)
+{
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        acc = step(acc, k->sum[i], c->d[(g + (size_t)i) * group / ACT_GROUP], s->scale[g + (size_t)i]);
+        if (has_min)
+            acc = step_min(acc, c->minus[g + (size_t)i], s->min[g + (size_t)i]);
+    }
+    return acc;
+}
+
+INLINE void start(struct sink *k, int n, const int32_t *from)
+{
+    UNROLL
+    for (int i = 0; i < n; i++)
+        k->sum[i] = from ? _mm512_set1_epi32(from[i]) : _mm512_setzero_si512();
+}
+
+/*
+ * The two functions of a type. SCALES fills the span's scales from src; a block is PIECES pieces of
+ * GROUPS groups of `group` columns, each unpacked by INTS(sink, body of the block, piece).
+ */
+#define DEFINE_FORM(type, GROUP, GROUPS, PIECES, UNITS, BIASED, MIN, SCALES, INTS)                 \
+    static void unpack_##type(const struct source *src, size_t n_blocks, struct span *s)           \
+    {                                                                                              \
+        SCALES;                                                                                    \
+        const uint8_t *body = src->body;                                                           \
+        struct sink k = {.q = s->q};                                                               \
+        for (size_t b = 0; b < n_blocks; b++, body += (UNITS)*64) {                                \
+            UNROLL                                                                                 \
+            for (int p = 0; p < (PIECES); p++, k.q += (GROUP) / 4 * (GROUPS))                      \
+                INTS(&k, body, p);                                                                 \
+        }                                                                                          \
+    }                                                                                              \
+    static __m512 dot_##type(const struct source *src, size_t n_blocks, struct span *s,            \
+                             const int8_t *x, const struct column *c, __m512 acc)                  \
+    {                                                                                              \
+        SCALES;                                                                                    \
+        const uint8_t *body = src->body;                                                           \
+        size_t g = 0;                                                                              \
+        for (size_t b = 0; b < n_blocks; b++, body += (UNITS)*64) {                                \
+            UNROLL                                                                                 \
+            for (int p = 0; p < (PIECES); p++, g += (GROUPS)) {                                    \
+                struct sink k = {.x = x + g * (GROUP)};                                            \
+                start(&k, GROUPS, (BIASED) ? c->start + g : NULL);                                 \
+                INTS(&k, body, p);                                                                 \
+                acc = steps(acc, &k, GROUPS, g, GROUP, MIN, s, c);                                 \
+            }                                                                                      \
+        }                                                                                          \
+        return acc;                                                                                \
+    }
+
+#define INTS_Q4_0(k, body, p) ints_nibbles(k, body)
+#define INTS_Q4_1(k, body, p) ints_q4_1(k, body)
+#define INTS_Q5_0(k, body, p) ints_q5_0(k, body)
+#define INTS_Q5_1(k, body, p) ints_q5_1(k, body)
+#define INTS_Q8_0(k, body, p) ints_q8_0(k, body)
+
+DEFINE_FORM(q4_0, 32, 1, 1, 4, true, false, scales_half(s, src->head, n_blocks), INTS_Q4_0)
+DEFINE_FORM(q4_1, 32, 1, 1, 5, false, true, scales_half_min(s, src->body, n_blocks, 5 * 64), INTS_Q4_1)
+DEFINE_FORM(q5_0, 32, 1, 1, 5, true, false, scales_half(s, src->head, n_blocks), INTS_Q5_0)
+DEFINE_FORM(q5_1, 32, 1, 1, 6, false, true, scales_half_min(s, src->body, n_blocks, 6 * 64), INTS_Q5_1)
+DEFINE_FORM(q8_0, 32, 1, 1, 8, true, false, scales_half(s, src->head, n_blocks), INTS_Q8_0)
+DEFINE_FORM(q4_k, 32, 2, 4, 36, false, true, scales_6bit(s, src->body), ints_q4_k)
+DEFINE_FORM(q5_k, 32, 2, 4, 44, false, true, scales_6bit(s, src->body), ints_q5_k)
+DEFINE_FORM(q6_k, 16, 8, 2, 52, true, false, scales_q6_k(s, src->head, src->body), ints_q6_k)
+
+/* Types without a form of their own, by the type's plain C unpack. */
+static void unpack_any(const struct matrix *w, const struct tile_layout *l, const uint8_t *tile, size_t b0,
+                       size_t n_blocks, struct span *s)
+{
+    const struct quant_type *type = w->type;
+    const size_t groups = type->block / type->group;
+    int8_t q[SPAN];
+    float scale[SPAN / 16], min[SPAN / 16];
+    uint8_t block[SPAN * 2];
+    for (size_t r = 0; r < TILE; r++) {
+        for (size_t b = 0; b < n_blocks; b++) {
+            tile_blocks(l, tile, r, b0 + b, 1, block);
+            type->unpack(block, q, scale, min);
+            for (size_t i = 0; i < type->block; i++) {
+                const size_t k = b * type->block + i;
+                s->q[k / 4][r][k % 4] = (uint8_t)(q[i] + 128);
+            }
+            for (size_t g = 0; g < groups; g++) {
+                s->scale[b * groups + g][r] = scale[g];
+                s->min[b * groups + g][r] = min[g];
+            }
+        }
+    }
+}
+
+static struct form form_of(const struct quant_type *type)
+{
+    switch (type->id) {
+    case QUANT_Q4_0: return (struct form){32, false, 8, unpack_q4_0, dot_q4_0};
+    case QUANT_Q4_1: return (struct form){32, true, 0, unpack_q4_1, dot_q4_1};
+    case QUANT_Q5_0: return (struct form){32, false, 16, unpack_q5_0, dot_q5_0};
+    case QUANT_Q5_1: return (struct form){32, true, 0, unpack_q5_1, dot_q5_1};
+    case QUANT_Q8_0: return (struct form){32, false, 128, unpack_q8_0, dot_q8_0};
+    case QUANT_Q4_K: return (struct form){32, true, 0, unpack_q4_k, dot_q4_k};
+    case QUANT_Q5_K: return (struct form){32, true, 0, unpack_q5_k, dot_q5_k};
+    case QUANT_Q6_K: return (struct form){16, false, 32, unpack_q6_k, dot_q6_k};
+    default: return (struct form){type->group, type->has_min, 128, NULL, NULL};
+    }
+}
+
+/* Column data of row r of X from column k0 on. */
+static void prepare(struct column *c, const struct act *x, size_t r, size_t k0, const struct form *f)
+{
+    const __m256 d = _mm256_loadu_ps(act_d(x, r) + k0 / ACT_GROUP);
+    const __m256i sum16 = _mm256_loadu_si256((const void *)(act_sum16(x, r) + k0 / 16));
+    _mm256_storeu_ps(c->d, d);
+    if (f->group == 32) {
+        const __m256i sum = _mm256_madd_epi16(sum16, _mm256_set1_epi16(1));
+        _mm256_storeu_si256((void *)c->start, _mm256_mullo_epi32(sum, _mm256_set1_epi32(-f->bias)));
+        const __m256 minus = _mm256_xor_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(-0.0f));
+        _mm256_storeu_ps(c->minus, _mm256_mul_ps(minus, d));
+    } else {
+        const __m512i sum = _mm512_cvtepi16_epi32(sum16);
+        _mm512_storeu_si512(c->start, _mm512_mullo_epi32(sum, _mm512_set1_epi32(-f->bias)));
+        const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+        const __m512 d16 = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(d));
+        const __m512i minus = _mm512_xor_si512(v_bits(_mm512_cvtepi32_ps(sum)), vi_set(INT32_MIN));
+        _mm512_storeu_ps(c->minus, _mm512_mul_ps(v_of_bits(minus), d16));
+    }
+}
+
+/* 16 rows x n columns over n_groups groups of `group` columns; n, group, has_min are constants. */
+INLINE void product(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
+                    float (*sums)[TILE], int n, int group, bool has_min)
+{
+    __m512 acc[BLOCK];
+    const int8_t *xs[BLOCK];
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        acc[j] = _mm512_load_ps(sums[j]);
+        xs[j] = x[j];
+    }
+    for (size_t g = 0; g < n_groups; g++) {
+        __m512i sum[BLOCK];
+        const size_t k0 = g * (size_t)group;
+        UNROLL
+        for (int j = 0; j < n; j++)
+            sum[j] = _mm512_set1_epi32(c[j].start[g]);
+        UNROLL
+        for (int v = 0; v < group / 4; v++) {
+            const __m512i w = _mm512_load_si512((const void *)s->q[k0 / 4 + (size_t)v]);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                sum[j] = DOT(sum[j], w, xs[j] + k0 + 4 * v);
+        }
+        UNROLL
+        for (int j = 0; j < n; j++)
+            acc[j] = step(acc[j], sum[j], c[j].d[k0 / ACT_GROUP], s->scale[g]);
+        if (has_min) {
+            UNROLL
+            for (int j = 0; j < n; j++)
+                acc[j] = step_min(acc[j], c[j].minus[g], s->min[g]);
+        }
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        _mm512_store_ps(sums[j], acc[j]);
+}
+
+typedef void product_fn(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
+                        float (*sums)[TILE]);
+
+#define DEFINE_PRODUCT(n, group, has_min)                                                          \
+    static void product_##n##_##group##_##has_min(const struct span *s, const int8_t *const *x,    \
+                                                  const struct column *c, size_t n_groups,         \
+                                                  float(*sums)[TILE])                              \
+    {                                                                                              \
+        product(s, x, c, n_groups, sums, n, group, has_min);                                       \
+    }
+#define EACH_N(M, group, has_min)                                                                  \
+    M(1, group, has_min) M(2, group, has_min) M(3, group, has_min) M(4, group, has_min)            \
+    M(5, group, has_min) M(6, group, has_min) M(7, group, has_min) M(8, group, has_min)
+EACH_N(DEFINE_PRODUCT, 32, 0)
+EACH_N(DEFINE_PRODUCT, 32, 1)
+EACH_N(DEFINE_PRODUCT, 16, 0)
+EACH_N(DEFINE_PRODUCT, 16, 1)
+
+#define PRODUCT_NAME(n, group, has_min) product_##n##_##group##_##has_min,
+static product_fn *const products[2][2][BLOCK] = {
+    {{EACH_N(PRODUCT_NAME, 32, 0)}, {EACH_N(PRODUCT_NAME, 32, 1)}},
+    {{EACH_N(PRODUCT_NAME, 16, 0)}, {EACH_N(PRODUCT_NAME, 16, 1)}},
+};
+
+/* Blocks [b0, b0 + n) of a tile, packed to `copy` first when the matrix is not. */
+static struct source source_at(const struct matrix *w, const struct tile_layout *l, size_t tile, size_t b0,
+                               size_t n, uint8_t *copy)
+{
+    if (w->packed) {
+        const uint8_t *p = w->packed + tile * l->bytes;
+        return (struct source){p + b0 * TILE * l->head, p + l->body + b0 * l->units * TILE * l->unit};
+    }
+    const struct tile_layout part = tile_layout(w->type, n * w->type->block);
+    tile_pack(w, &part, tile, b0, n, copy, 0);
+    return (struct source){copy, copy + part.body};
+}
+
+/* Columns [j, j + step) of n in blocks of nearly equal size, none above BLOCK. */
+static size_t block_size(size_t n)
+{
+    const size_t blocks = (n + BLOCK - 1) / BLOCK;
+    return (n + blocks - 1) / blocks;
+}
+
+static void unpack_span(const struct matmul *job, const struct tile_layout *l, const struct form *f, size_t tile,
+                        size_t b0, size_t n_blocks, struct span *s, uint8_t *copy)
+{
+    const struct matrix *w = job->w;
+    if (f->unpack) {
+        const struct source src = source_at(w, l, tile, b0, n_blocks, copy);
+        f->unpack(&src, n_blocks, s);
+    } else if (w->packed) {
+        unpack_any(w, l, w->packed + tile * l->bytes, b0, n_blocks, s);
+    } else {
+        const struct tile_layout part = tile_layout(w->type, n_blocks * w->type->block);
+        tile_pack(w, &part, tile, b0, n_blocks, copy, 0);
+        unpack_any(w, &part, copy, 0, n_blocks, s);
+    }
+}
+
+/* Quantised weights, columns [j0, j0 + n), tiles [tile, tile + n_tiles). */
+static void many_columns(const struct matmul *job, const struct form *f, size_t tile, size_t n_tiles,
+                         size_t j0, size_t n, struct scratch *t)
+{
+    const struct matrix *w = job->w;
+    const struct tile_layout l = tile_layout(w->type, w->n_cols);
+    const size_t run = SPAN / w->type->block;
+    product_fn *const *by_n = products[f->group == 16][f->has_min];
+    for (size_t i = 0; i < n_tiles; i++)
+        memset(t->sums[i], 0, n * sizeof t->sums[i][0]);
+    for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
+        const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
+        const size_t k0 = b0 * w->type->block, n_groups = n_blocks * w->type->block / f->group;
+        for (size_t i = 0; i < n_tiles; i++)
+            unpack_span(job, &l, f, tile + i, b0, n_blocks, &t->span[i], t->packed);
+        for (size_t j = 0, size = block_size(n); j < n; j += size) {
+            const size_t in_block = n - j < size ? n - j : size;
+            const int8_t *x[BLOCK];
+            for (size_t c = 0; c < in_block; c++) {
+                const size_t row = matmul_x_row(job, j0 + j + c);
+                x[c] = act_q(job->x, row) + k0;
+                prepare(&t->column[c], job->x, row, k0, f);
+            }
+            for (size_t i = 0; i < n_tiles; i++)
+                by_n[in_block - 1](&t->span[i], x, t->column, n_groups, &t->sums[i][j]);
+        }
+    }
+    for (size_t i = 0; i < n_tiles; i++)
+        for (size_t j = 0; j < n; j++)
+            matmul_finish(job, (tile + i) * TILE, j0 + j, t->sums[i][j]);
+}
+
+static void one_column(const struct matmul *job, const struct form *f, size_t tile0, size_t tile1, void *scratch)
+{
+    const struct matrix *w = job->w;
+    const struct tile_layout l = tile_layout(w->type, w->n_cols);
+    const size_t run = SPAN / w->type->block, row = matmul_x_row(job, 0);
+    struct span *s = scratch;
+    struct column *columns = (void *)(s + 1);
+    for (size_t b0 = 0; b0 < l.n_blocks; b0 += run)
+        prepare(&columns[b0 / run], job->x, row, b0 * w->type->block, f);
+    for (size_t tile = tile0; tile < tile1; tile++) {
+        __m512 acc = _mm512_setzero_ps();
+        for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
+            const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
+            const struct source src = source_at(w, &l, tile, b0, n_blocks, NULL);
+            acc = f->dot(&src, n_blocks, s, act_q(job->x, row) + b0 * w->type->block, &columns[b0 / run], acc);
+        }
+        _Alignas(64) float y[TILE];
+        _mm512_store_ps(y, acc);
+        matmul_finish(job, tile * TILE, 0, y);
+    }
+}
+
+/* Float weights. */
+
+/* Column k of a tile as f32, by how it is stored; id is a constant. */
+INLINE __m512 float_weights(const uint8_t *body, size_t k, uint32_t id)
+{
+    if (id == QUANT_F32)
+        return _mm512_loadu_ps((const void *)(body + 64 * k));
+    if (id == QUANT_F16)
+        return load_half16(body + 32 * k);
+    return v_of_bits(_mm512_slli_epi32(vi_load_u16((const void *)(body + 32 * k)), 16));
+}
+
+/* 16 rows x n columns over n_k columns of W; n and id are constants. */
+INLINE void float_product(const uint8_t *body, const float *const *x, size_t n_k, float (*sums)[TILE], int n,
+                          uint32_t id)
+{
+    __m512 acc[BLOCK];
+    const float *xs[BLOCK];
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        acc[j] = _mm512_load_ps(sums[j]);
+        xs[j] = x[j];
+    }
+    for (size_t k0 = 0; k0 < n_k; k0 += F32_PANEL) {
+        const size_t end = n_k - k0 < F32_PANEL ? n_k : k0 + F32_PANEL;
+        __m512 p[BLOCK];
+        UNROLL
+        for (int j = 0; j < n; j++)
+            p[j] = _mm512_setzero_ps();
+        for (size_t k = k0; k < end; k++) {
+            const __m512 w = float_weights(body, k, id);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                p[j] = _mm512_fmadd_ps(w, _mm512_set1_ps(xs[j][k]), p[j]);
+        }
+        UNROLL
+        for (int j = 0; j < n; j++)
+            acc[j] = _mm512_add_ps(acc[j], p[j]);
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        _mm512_store_ps(sums[j], acc[j]);
+}
+
+typedef void float_fn(const uint8_t *body, const float *const *x, size_t n_k, float (*sums)[TILE]);
+
+#define DEFINE_FLOAT(n, id, unused)                                                                \
+    static void float_##n##_##id(const uint8_t *body, const float *const *x, size_t n_k,           \
+                                 float(*sums)[TILE])                                               \
+    {                                                                                              \
+        float_product(body, x, n_k, sums, n, QUANT_##id);                                          \
+    }
+#define FLOAT_NAME(n, id, unused) float_##n##_##id,
+EACH_N(DEFINE_FLOAT, F32, 0)
+EACH_N(DEFINE_FLOAT, F16, 0)
+EACH_N(DEFINE_FLOAT, BF16, 0)
+static float_fn *const float_f32[BLOCK] = {EACH_N(FLOAT_NAME, F32, 0)};
+static float_fn *const float_f16[BLOCK] = {EACH_N(FLOAT_NAME, F16, 0)};
+static float_fn *const float_bf16[BLOCK] = {EACH_N(FLOAT_NAME, BF16, 0)};
+
+static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles, size_t j0, size_t n,
+                          struct scratch *t)
+{
+    const struct matrix *w = job->w;
+    const uint32_t id = w->type->id;
+    const struct tile_layout l = tile_layout(w->type, w->n_cols);
+    /* with few columns the weights are converted in registers */
+    const bool convert = id != QUANT_F32 && n > 2 * BLOCK;
+    float_fn *const *by_n = id == QUANT_F32 || convert ? float_f32 : id == QUANT_F16 ? float_f16 : float_bf16;
+    for (size_t i = 0; i < n_tiles; i++)
+        memset(t->sums[i], 0, n * sizeof t->sums[i][0]);
+    for (size_t k0 = 0; k0 < w->n_cols; k0 += SPAN) {
+        const size_t n_k = w->n_cols - k0 < SPAN ? w->n_cols - k0 : SPAN;
+        const uint8_t *body[TILES];
+        for (size_t i = 0; i < n_tiles; i++) {
+            uint8_t *panel = (uint8_t *)t->panel[i];
+            body[i] = source_at(w, &l, tile + i, k0, n_k, convert ? t->packed : panel).body;
+            if (convert) {
+                for (size_t k = 0; k < n_k; k++)
+                    _mm512_store_ps(t->panel[i][k], id == QUANT_F16 ? float_weights(body[i], k, QUANT_F16)
+                                                                    : float_weights(body[i], k, QUANT_BF16));
+                body[i] = panel;
+            }
+        }
+        for (size_t j = 0, size = block_size(n); j < n; j += size) {
+            const size_t in_block = n - j < size ? n - j : size;
+            const float *x[BLOCK];
+            for (size_t c = 0; c < in_block; c++)
+                x[c] = job->x->x + matmul_x_row(job, j0 + j + c) * job->x->x_stride + k0;
+            for (size_t i = 0; i < n_tiles; i++)
+                by_n[in_block - 1](body[i], x, n_k, &t->sums[i][j]);
+        }
+    }
+    for (size_t i = 0; i < n_tiles; i++)
+        for (size_t j = 0; j < n; j++)
+            matmul_finish(job, (tile + i) * TILE, j0 + j, t->sums[i][j]);
+}
+
+INLINE void matmul512(const struct matmul *job, size_t tile0, size_t tile1, void *scratch)
+{
+    const struct matrix *w = job->w;
+    const struct form f = form_of(w->type);
+    if (job->n == 1 && f.dot && w->packed && w->n_cols <= MAX_SPANS * SPAN) {
+        one_column(job, &f, tile0, tile1, scratch);
+        return;
+    }
+    for (size_t j0 = 0; j0 < job->n; j0 += CHUNK) {
+        const size_t n = job->n - j0 < CHUNK ? job->n - j0 : CHUNK;
+        for (size_t tile = tile0; tile < tile1; tile += TILES) {
+            const size_t n_tiles = tile1 - tile < TILES ? tile1 - tile : TILES;
+            if (w->type->group == 0)
+                float_columns(job, tile, n_tiles, j0, n, scratch);
+            else
+                many_columns(job, &f, tile, n_tiles, j0, n, scratch);
+        }
+    }
+}
+
+#endif
