@@ -157,6 +157,13 @@ struct kernels {
     void (*kv_store)(enum kv_type type, const float *x, uint8_t *dst, size_t n);
     void (*kv_load)(enum kv_type type, const uint8_t *src, float *x, size_t n);
     void (*attention)(const struct attn_job *job, void *scratch);
+
+    /* The limits of the machine, for measurements beside which a speed can be judged. Integer and float
+     * multiply-adds in registers, the fastest this table uses; bytes read from memory, size a multiple of
+     * 512. Each returns what was done: operations (a multiply-add is two), operations, bytes. */
+    uint64_t (*spin_int8)(uint64_t rounds);
+    uint64_t (*spin_f32)(uint64_t rounds);
+    uint64_t (*spin_read)(const void *p, size_t size);
 };
 
 /* The fastest table this machine supports; or by name, NULL when unknown or not supported here. */

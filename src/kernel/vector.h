@@ -439,6 +439,38 @@ static void vec_kv_load(enum kv_type type, const uint8_t *src, float *x, size_t 
     }
 }
 
+/* Limits of the machine. The results are used, so that nothing is optimised away. */
+
+enum { CHAINS = 12 }; /* enough independent multiply-adds to hide their latency */
+
+static uint64_t vec_spin_f32(uint64_t rounds)
+{
+    vf a[CHAINS];
+    const vf x = v_set(0.999f), y = v_set(0.001f);
+    for (int i = 0; i < CHAINS; i++)
+        a[i] = v_set((float)i);
+    for (uint64_t r = 0; r < rounds; r++)
+        for (int i = 0; i < CHAINS; i++)
+            a[i] = v_fma(a[i], x, y);
+    float s = 0;
+    for (int i = 0; i < CHAINS; i++)
+        s += v_fold_add(a[i]);
+    return rounds * CHAINS * LANES * 2 + (s < 0);
+}
+
+static uint64_t vec_spin_read(const void *p, size_t size)
+{
+    const float *x = p;
+    vi a = vi_set(0), b = a, c = a, d = a;
+    for (size_t i = 0; i < size / sizeof *x; i += 4 * LANES) {
+        a = vi_or(a, v_bits(v_load(x + i)));
+        b = vi_or(b, v_bits(v_load(x + i + LANES)));
+        c = vi_or(c, v_bits(v_load(x + i + 2 * LANES)));
+        d = vi_or(d, v_bits(v_load(x + i + 3 * LANES)));
+    }
+    return size + (vi_fold_max(vi_or(vi_or(a, b), vi_or(c, d))) == 12345);
+}
+
 #include "kernel/attention.h"
 
 #define VECTOR_KERNELS                                                                             \
@@ -448,6 +480,7 @@ static void vec_kv_load(enum kv_type type, const uint8_t *src, float *x, size_t 
     .softcap = vec_softcap, .silu = vec_silu, .gelu = vec_gelu, .gelu_erf = vec_gelu_erf,          \
     .relu2 = vec_relu2, .sigmoid = vec_sigmoid, .softplus = vec_softplus, .exp = vec_exp,          \
     .tanh = vec_tanh, .silu_mul = vec_silu_mul, .gelu_mul = vec_gelu_mul, .rope = vec_rope,        \
-    .kv_store = vec_kv_store, .kv_load = vec_kv_load, .attention = vec_attention
+    .kv_store = vec_kv_store, .kv_load = vec_kv_load, .attention = vec_attention,         \
+    .spin_f32 = vec_spin_f32, .spin_read = vec_spin_read
 
 #endif

@@ -7,5 +7,6 @@
 #include "kernel/tile.h"
 
 void matmul_generic(const struct matmul *job, size_t tile0, size_t tile1, void *scratch);
+uint64_t spin_generic(uint64_t rounds);
 
 #endif

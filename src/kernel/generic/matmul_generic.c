@@ -96,3 +96,18 @@ void matmul_generic(const struct matmul *job, size_t tile0, size_t tile1, void *
         }
     }
 }
+
+uint64_t spin_generic(uint64_t rounds)
+{
+    enum { N = 256 };
+    int8_t w[N], x[N];
+    int32_t sum = 0;
+    for (int i = 0; i < N; i++)
+        w[i] = x[i] = (int8_t)i;
+    for (uint64_t r = 0; r < rounds / 16; r++) {
+        w[r % N]++;
+        for (int i = 0; i < N; i++)
+            sum += w[i] * x[i];
+    }
+    return rounds / 16 * N * 2 + (sum == 12345);
+}

@@ -14,5 +14,6 @@ const struct kernels kernels_generic = {
     .name = "generic",
     .supported = supported,
     .matmul = matmul_generic,
+    .spin_int8 = spin_generic,
     VECTOR_KERNELS,
 };

@@ -445,6 +445,26 @@ static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles,
             matmul_finish(job, (tile + i) * TILE, j0 + j, t->sums[i][j]);
 }
 
+/* Dot products as `product` does them, without memory. */
+INLINE uint64_t spin512(uint64_t rounds)
+{
+    enum { SUMS = 12 };
+    __m512i sum[SUMS], w = bytes(3);
+    static const int8_t x[4] = {1, -1, 1, -1};
+    for (int i = 0; i < SUMS; i++)
+        sum[i] = vi_set(i);
+    for (uint64_t r = 0; r < rounds; r++) {
+        __asm__ volatile("" : "+v"(w));
+        UNROLL
+        for (int i = 0; i < SUMS; i++)
+            sum[i] = DOT(sum[i], w, x);
+    }
+    int32_t total = 0;
+    for (int i = 0; i < SUMS; i++)
+        total |= vi_fold_max(sum[i]);
+    return rounds * SUMS * 64 * 2 + (total == 12345);
+}
+
 INLINE void matmul512(const struct matmul *job, size_t tile0, size_t tile1, void *scratch)
 {
     const struct matrix *w = job->w;

@@ -26,3 +26,8 @@ void matmul_avx512(const struct matmul *job, size_t tile0, size_t tile1, void *s
 {
     matmul512(job, tile0, tile1, scratch);
 }
+
+uint64_t spin_avx512(uint64_t rounds)
+{
+    return spin512(rounds);
+}

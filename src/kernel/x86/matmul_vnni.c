@@ -21,3 +21,8 @@ void matmul_avx512vnni(const struct matmul *job, size_t tile0, size_t tile1, voi
 {
     matmul512(job, tile0, tile1, scratch);
 }
+
+uint64_t spin_avx512vnni(uint64_t rounds)
+{
+    return spin512(rounds);
+}

@@ -21,6 +21,7 @@ const struct kernels kernels_avx512 = {
     .name = "avx512",
     .supported = supported,
     .matmul = matmul_avx512,
+    .spin_int8 = spin_avx512,
     VECTOR_KERNELS,
 };
 
@@ -28,5 +29,6 @@ const struct kernels kernels_avx512vnni = {
     .name = "avx512vnni",
     .supported = vnni_supported,
     .matmul = matmul_avx512vnni,
+    .spin_int8 = spin_avx512vnni,
     VECTOR_KERNELS,
 };

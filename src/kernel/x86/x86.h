@@ -10,4 +10,9 @@ void matmul_avx2(const struct matmul *job, size_t tile0, size_t tile1, void *scr
 void matmul_avx512(const struct matmul *job, size_t tile0, size_t tile1, void *scratch);
 void matmul_avx512vnni(const struct matmul *job, size_t tile0, size_t tile1, void *scratch);
 
+/* Their spin_int8. */
+uint64_t spin_avx2(uint64_t rounds);
+uint64_t spin_avx512(uint64_t rounds);
+uint64_t spin_avx512vnni(uint64_t rounds);
+
 #endif

@@ -1,0 +1,206 @@
+/*
+ * Speed of the kernels beside the limits of the machine, measured in the same run: read bandwidth, integer
+ * and float peak of every table; bytes per second of one-column products (decode) and operations per second
+ * of many-column products (prefill) for every packed type.
+ *
+ *     kernel_bench [-t THREADS] [-k TABLE] [-q TYPE] [-r ROWS] [-c COLS] [-n COLUMNS]
+ */
+#include "base/cpu.h"
+#include "base/pool.h"
+#include "kernel/kernel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_THREADS = 64, REPEATS = 5, COLD_BYTES = 256 << 20 };
+
+struct work {
+    const struct kernels *k;
+    struct matmul *job;
+    size_t n_tiles, tiles_per_chunk;
+    const uint8_t *bytes;
+    size_t n_bytes;
+    uint64_t rounds;
+    struct matrix *copies; /* the same shape in other memory, so that no pass finds the last one in a cache */
+    size_t n_copies;
+    void *scratch[MAX_THREADS];
+    uint64_t done[MAX_THREADS * 8];
+};
+
+/* One thread is measured in processor time, which a busy machine disturbs less. */
+static clockid_t clock_id = CLOCK_MONOTONIC;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(clock_id, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void *take(size_t n)
+{
+    void *p = aligned_alloc(1 << 21, (n + (1 << 21) - 1) >> 21 << 21);
+    if (!p) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+static void run_matmul(void *arg, size_t chunk, unsigned worker)
+{
+    struct work *w = arg;
+    size_t t0 = chunk * w->tiles_per_chunk, t1 = t0 + w->tiles_per_chunk;
+    w->k->matmul(w->job, t0, t1 < w->n_tiles ? t1 : w->n_tiles, w->scratch[worker]);
+}
+
+static void run_read(void *arg, size_t chunk, unsigned worker)
+{
+    struct work *w = arg;
+    const size_t size = 1 << 20;
+    w->done[worker * 8] += w->k->spin_read(w->bytes + chunk * size, size);
+}
+
+static void run_int8(void *arg, size_t chunk, unsigned worker)
+{
+    struct work *w = arg;
+    (void)chunk;
+    w->done[worker * 8] += w->k->spin_int8(w->rounds);
+}
+
+static void run_f32(void *arg, size_t chunk, unsigned worker)
+{
+    struct work *w = arg;
+    (void)chunk;
+    w->done[worker * 8] += w->k->spin_f32(w->rounds);
+}
+
+/* Best of REPEATS, in units per second. */
+static double measure(struct pool *pool, pool_fn *fn, struct work *w, size_t chunks, double units, size_t times)
+{
+    double best = 0;
+    for (int r = 0; r < REPEATS; r++) {
+        memset(w->done, 0, sizeof w->done);
+        const double t0 = now();
+        for (size_t i = 0; i < times; i++) {
+            if (w->copies)
+                w->job->w = &w->copies[i % w->n_copies];
+            pool_run(pool, chunks, fn, w);
+        }
+        const double t = now() - t0;
+        double total = units * (double)times;
+        if (units == 0)
+            for (int i = 0; i < MAX_THREADS; i++)
+                total += (double)w->done[i * 8];
+        best = total / t > best ? total / t : best;
+    }
+    return best;
+}
+
+static void bench_type(struct pool *pool, struct work *w, const struct quant_type *t, size_t n_rows, size_t n_cols,
+                       size_t n, double bandwidth, double peak_int8, double peak_f32)
+{
+    size_t row_bytes;
+    if (!quant_row_bytes(t, n_cols, &row_bytes))
+        return;
+    struct matrix m = {.type = t, .n_rows = n_rows, .n_cols = n_cols, .row_bytes = row_bytes, .scale = 1};
+    const size_t tiles = matrix_n_tiles(&m), bytes = tiles * matrix_tile_bytes(t, n_cols);
+    const size_t n_copies = COLD_BYTES / bytes + 1;
+    uint8_t *rows = take(n_rows * row_bytes), *packed = take(bytes * n_copies);
+    for (size_t i = 0; i < n_rows * row_bytes; i++)
+        rows[i] = (uint8_t)(i * 2654435761u >> 13) & 0x3b; /* small exponents in every f16 field */
+    m.data = rows;
+    double t0 = now();
+    matrix_pack(&m, packed, 0, tiles);
+    const double packing = (double)bytes / (now() - t0);
+    struct matrix *copies = take(n_copies * sizeof *copies);
+    for (size_t i = 0; i < n_copies; i++) {
+        if (i)
+            memcpy(packed + i * bytes, packed, bytes);
+        copies[i] = m;
+        copies[i].data = NULL;
+        copies[i].packed = packed + i * bytes;
+    }
+    float *x = take(n * n_cols * 4), *y = take(n * n_rows * 4);
+    for (size_t i = 0; i < n * n_cols; i++)
+        x[i] = (float)(i * 7919 % 1000) / 500 - 1;
+    struct act a = {.n_rows = n, .width = n_cols, .x = x, .x_stride = n_cols, .quant = take(n * act_bytes(n_cols))};
+    w->k->quantise(&a, 0, n);
+    struct matmul job = {.x = &a, .n = 1, .y = y, .y_stride = n_rows};
+    w->job = &job;
+    w->copies = copies;
+    w->n_copies = n_copies;
+    w->n_tiles = tiles;
+    w->tiles_per_chunk = 8;
+    const size_t chunks = (tiles + 7) / 8;
+    const double decode = measure(pool, run_matmul, w, chunks, (double)bytes, n_copies);
+    job.n = n;
+    w->n_copies = 1;
+    const double ops = 2.0 * (double)n_rows * (double)n_cols * (double)n;
+    const double prefill = measure(pool, run_matmul, w, chunks, ops, 1);
+    const double peak = t->group ? peak_int8 : peak_f32;
+    printf("  %-8s %6.2f GB/s %4.0f%%   %7.1f Gop/s %4.0f%%   pack %5.2f GB/s\n", t->name, decode * 1e-9,
+           decode / bandwidth * 100, prefill * 1e-9, prefill / peak * 100, packing * 1e-9);
+    fflush(stdout);
+    w->copies = NULL;
+    free(rows);
+    free(packed);
+    free(copies);
+    free(x);
+    free(y);
+    free(a.quant);
+}
+
+int main(int argc, char **argv)
+{
+    unsigned threads = 0;
+    const char *table = NULL, *only = NULL;
+    size_t n_rows = 8192, n_cols = 2048, n = 512;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *v = argv[i + 1];
+        switch (argv[i][1]) {
+        case 't': threads = (unsigned)strtoul(v, NULL, 10); break;
+        case 'k': table = v; break;
+        case 'q': only = v; break;
+        case 'r': n_rows = strtoul(v, NULL, 10); break;
+        case 'c': n_cols = strtoul(v, NULL, 10); break;
+        case 'n': n = strtoul(v, NULL, 10); break;
+        default: fprintf(stderr, "unknown option %s\n", argv[i]); return 2;
+        }
+    }
+    struct pool *pool;
+    linnet_error e;
+    if (pool_create(threads, &pool, &e) != LINNET_OK) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    struct work w = {.rounds = 2000000};
+    const unsigned n_threads = pool_threads(pool);
+    if (n_threads == 1)
+        clock_id = CLOCK_PROCESS_CPUTIME_ID;
+    for (unsigned i = 0; i < n_threads && i < MAX_THREADS; i++)
+        w.scratch[i] = take(KERNEL_SCRATCH);
+    uint8_t *bytes = take(COLD_BYTES);
+    memset(bytes, 1, COLD_BYTES);
+    w.bytes = bytes;
+    printf("%u threads, %zu x %zu, %zu columns\n", n_threads, n_rows, n_cols, n);
+    for (size_t i = 0; i < kernels_count(); i++) {
+        w.k = kernels_at(i);
+        if (!w.k->supported() || (table && strcmp(table, w.k->name) != 0))
+            continue;
+        const double bandwidth = measure(pool, run_read, &w, COLD_BYTES >> 20, 0, 1);
+        const double int8 = measure(pool, run_int8, &w, n_threads, 0, 1);
+        const double f32 = measure(pool, run_f32, &w, n_threads, 0, 1);
+        printf("%s: read %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n", w.k->name, bandwidth * 1e-9, int8 * 1e-9,
+               f32 * 1e-9);
+        for (size_t q = 0; q < quant_type_count(); q++) {
+            const struct quant_type *t = quant_type_at(q);
+            if (t->weight && (only ? strcmp(only, t->name) == 0 : t->id < QUANT_IQ2_XXS || t->id == QUANT_BF16))
+                bench_type(pool, &w, t, n_rows, n_cols, n, bandwidth, int8, f32);
+        }
+    }
+    pool_destroy(pool);
+    return 0;
+}
