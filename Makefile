@@ -29,7 +29,7 @@ MACHINE   := $(firstword $(subst -, ,$(TRIPLE)))
 CORE_DIRS := base gguf quant kernel kernel/generic text model model/arch run decode
 CORE_DIRS += $(if $(filter x86_64,$(MACHINE)),kernel/x86) $(if $(filter aarch64 arm64,$(MACHINE)),kernel/arm)
 
-CORE_PKGS := libpcre2-8
+CORE_PKGS := libpcre2-8 $(if $(CORE_ONLY),,libutf8proc)
 PROG_PKGS := jansson libcurl zlib
 TEST_PKGS := cmocka
 
@@ -55,7 +55,7 @@ OPT       ?= -O2 -g
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 FLAGS     := $(if $(SYSROOT),--sysroot=$(SYSROOT)) -std=c17 -D_GNU_SOURCE $(WARN) -fPIC -pthread
 FLAGS     += -ffp-contract=off -fno-math-errno -fvisibility=hidden $(SAN_FLAGS)
-FLAGS     += -Iinclude -Isrc -DLINNET_VERSION='"$(VERSION)"' $(call pkg_cf,$(CORE_PKGS))
+FLAGS     += $(if $(CORE_ONLY),-DLINNET_CORE_ONLY) -Iinclude -Isrc -DLINNET_VERSION='"$(VERSION)"' $(call pkg_cf,$(CORE_PKGS))
 LINK      := $(if $(SYSROOT),--sysroot=$(SYSROOT)) $(SAN_FLAGS) -pthread -Wl,--as-needed
 CORE_LIBS := $(call pkg_libs,$(CORE_PKGS)) -lm
 PROG_CF   := $(call pkg_cf,$(PROG_PKGS))

@@ -14,6 +14,7 @@ gcc              cmd:gcc              the compiler
 libc6-dev        file:/usr/include/stdio.h  the C library's headers
 pkg-config       cmd:pkg-config       finds the libraries
 libpcre2-dev     pc:libpcre2-8        text is split into words by patterns with Unicode classes
+libutf8proc-dev  pc:libutf8proc       vocabularies that normalise text (NFC, BERT, XLM-R)
 libjansson-dev   pc:jansson           JSON in and out of the program
 libcurl4-openssl-dev  pc:libcurl      'linnet pull' downloads models
 zlib1g-dev       pc:zlib              models that come inside a wheel are unpacked
@@ -49,7 +50,7 @@ present() {
 
 sysroot() {
     [ -n "${CROSS:-}" ] || return 0
-    sh "$(dirname "$0")/sysroot.sh" arm64 "${BUILD:-build}/sysroot" libc6-dev libpcre2-dev libjansson-dev \
+    sh "$(dirname "$0")/sysroot.sh" arm64 "${BUILD:-build}/sysroot" libc6-dev libpcre2-dev libutf8proc-dev libjansson-dev \
         libcurl4-openssl-dev zlib1g-dev libcmocka-dev
 }
 

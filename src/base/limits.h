@@ -28,8 +28,12 @@ enum {
     LIMIT_LAYERS = 1024,
     /* Vocabulary: the largest published is 262,400; token ids are int32 and tables are per token. */
     LIMIT_VOCAB = 1 << 24,
+    /* Merges of a byte-pair vocabulary: the longest published list has 514,906. */
+    LIMIT_MERGES = 1 << 25,
     /* Bytes of one token's text: keeps length arithmetic in 32 bits and buffers small. */
     LIMIT_TOKEN_BYTES = 1 << 16,
+    /* Bytes of text in one call to encode: offsets into it are 32 bits, its tokens are held in memory. */
+    LIMIT_TEXT_BYTES = 1 << 30,
     /* Worker threads: more than any CPU this runs on; bounds per-thread tables. */
     LIMIT_THREADS = 512,
     /* Experts of a mixture: Kimi K3 has 896. */

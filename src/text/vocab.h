@@ -96,7 +96,7 @@ enum vocab_encode_flags {
     VOCAB_PARSE_SPECIAL = 2, /* the text is trusted: the texts of control tokens become those tokens */
 };
 
-/* Encode text[0..n), any bytes. Writes min(*n_out, cap) ids; *n_out is the number of ids in full, and
+/* Encode text[0..n), any bytes (ill-formed UTF-8: docs/tokenizer.md). Writes min(*n_out, cap) ids; *n_out is the number of ids in full, and
  * LINNET_LIMIT is returned when that is above `cap` (call again with room; n + 16 is nearly always
  * enough). `out` may be NULL when cap is 0. */
 linnet_status vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags,
@@ -118,9 +118,10 @@ linnet_status vocab_encode_parts(const struct vocab *v, const struct vocab_part 
 enum vocab_decode_flags {
     VOCAB_SHOW_SPECIAL = 1,   /* control tokens print their text; else nothing */
     VOCAB_REMOVE_SPECIAL = 2, /* drop the BOS / EOS that ADD_SPECIAL would have added at the ends */
-    VOCAB_WHOLE_TEXT = 4,     /* the ids are a whole text: undo its space prefix and, for WordPiece, the
-                                 spaces before punctuation. Without it the result is the plain
-                                 concatenation of pieces, as a stream gives it. */
+    VOCAB_WHOLE_TEXT = 4,     /* the ids are a whole text: undo its space prefix and, for vocabularies that
+                                 ask for it (WordPiece, some BPE), drop spaces before punctuation.
+                                 Without it the result is the plain concatenation of pieces, as a
+                                 stream gives it: the only form that loses nothing. */
 };
 
 /* Decode ids to bytes (which need not be valid UTF-8 when the ids are not). Same convention for `cap` and
