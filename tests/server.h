@@ -1,6 +1,6 @@
 /*
- * A small HTTP/1.1 server on a loopback port, for tests of downloads: serves byte strings by path, one
- * connection per request, and misbehaves as its routes say. It runs in a thread of the test.
+ * A small HTTP/1.1 server on a loopback port, for tests of downloads: serves byte strings by path,
+ * one connection per request, and misbehaves as its routes say. It runs in a thread of the test.
  *
  * Routes are set up before a request and changed between requests, never during one.
  */

