@@ -1,0 +1,89 @@
+/*
+ * Blocks: the parts that families share. Each appends steps to the loader's plan for the layer l->il, loading
+ * the tensors it needs by their usual names.
+ */
+#ifndef LINNET_MODEL_BLOCK_H
+#define LINNET_MODEL_BLOCK_H
+
+#include "model/load.h"
+
+/* The rope.scaling.* keys (spec A13.6, A13.7, F0.6). */
+enum rope_scaling_kind { SCALING_LINEAR, SCALING_NONE, SCALING_YARN, SCALING_LONGROPE };
+struct rope_scaling {
+    enum rope_scaling_kind kind;
+    float factor;      /* 1 when absent */
+    float attn_factor; /* multiplies the magnitude */
+    uint32_t n_ctx_orig;
+    float beta_fast, beta_slow;
+    float log_mul; /* yarn_log_multiplier; 0 when absent */
+};
+/* `yarn_keys`: take yarn_beta_* from the file; else they are 32 and 1 whatever it says. */
+struct rope_scaling rope_scaling_read(struct loader *l, bool yarn_keys);
+/* Angles for n_rot dimensions. `scaling` NULL: none. `factors` [n_rot/2] divide the frequencies, or NULL;
+ * `factors_long` replace them in contexts longer than scaling->n_ctx_orig, or NULL. The magnitude of YaRN is
+ * ms(1) / ms(m_all), ms(m) = 1 + 0.1 m ln(factor) (YaRN, arXiv 2309.00071, eq. 22). */
+const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float base,
+                                      const struct rope_scaling *scaling, const float *factors,
+                                      const float *factors_long, float m_all);
+
+enum qk_norm {
+    QK_NONE,
+    QK_HEAD,            /* each head by itself, weights shared or one row a head, before the rotation */
+    QK_HEAD_AFTER_ROPE, /* each head by itself, after the rotation */
+    QK_ROW,             /* all heads together */
+};
+
+/* One attention layer. */
+struct attn_desc {
+    uint32_t n_head, n_head_kv, d_k, d_v;
+    enum qk_norm qk_norm;
+    bool qk_norm_optional; /* use the weights when they are there */
+    enum norm_kind norm;   /* of qk_norm and attn_sub_norm */
+    float eps;
+    enum rope_kind rope;
+    const struct rope_table *table; /* NULL: this layer does not rotate */
+    uint32_t window;                /* 0: full attention */
+    float scale, softcap;           /* 0: no cap */
+    float temp_scale, temp_period;  /* queries times 1 + scale * ln(1 + floor(pos / period)); scale 0: off */
+    bool sub_norm;                  /* attn_sub_norm on the heads' output */
+    bool sinks;                     /* attn_sinks.weight [n_head] */
+};
+/* attn_output(attention(x)) from attn_{q,k,v} or attn_qkv, with the biases that are there. */
+struct view block_attention(struct loader *l, const struct attn_desc *d, struct view x);
+
+enum ffn_kind {
+    FFN_SWIGLU, /* down(silu(gate x) * up x) */
+    FFN_GEGLU,  /* down(gelu(gate x) * up x) */
+    FFN_GELU,   /* down(gelu(up x)) */
+    FFN_RELU2,  /* down(relu(up x)^2) */
+    FFN_OAI,    /* down of the clamped SwiGLU of gpt-oss */
+};
+struct ffn_desc {
+    enum ffn_kind kind;
+    uint32_t d_ff;
+    const char *suffix; /* "" or "_shexp" */
+    bool sub_norm;      /* ffn_sub_norm before down */
+    enum norm_kind norm;
+    float eps;
+};
+/* Feed-forward. Without ffn_gate, ffn_up may hold gate and up rows, gate first (spec F4.1). */
+struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x);
+
+enum rule { NEVER, ALWAYS, BY_KEY };
+/* How a family routes; the facts of spec B9.7. */
+struct moe_family {
+    enum router_kind gating;
+    bool gating_key;       /* expert_gating_func overrides `gating` */
+    enum rule normalise;   /* BY_KEY: expert_weights_norm */
+    bool scale_key;        /* expert_weights_scale is read; absent or 0 means 1 */
+    const char *bias_name; /* selection bias, or NULL */
+    bool bias_required;
+    bool groups;       /* expert_group_count, expert_group_used_count */
+    bool shared;       /* ffn_*_shexp when they are there */
+    bool shared_gated; /* times sigmoid(ffn_gate_inp_shexp x) */
+    enum ffn_kind kind;
+};
+/* Routed experts plus the shared one. */
+struct view block_moe(struct loader *l, const struct moe_family *f, struct view x);
+
+#endif

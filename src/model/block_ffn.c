@@ -1,0 +1,151 @@
+/*
+ * Feed-forward blocks: dense, and the mixture of experts. One mixture for all families: how it routes is data.
+ * Rows are grouped by expert when it runs; the result does not depend on the grouping.
+ */
+#include "base/limits.h"
+#include "model/block.h"
+
+#include <stdio.h>
+
+/* act(gate) * up, or act(up) where the kind has no gate. */
+static struct view activate(struct plan *p, enum ffn_kind kind, struct view gate, struct view up)
+{
+    switch (kind) {
+    case FFN_SWIGLU: plan_gate(p, GATE_SILU, gate, gate, up); return gate;
+    case FFN_GEGLU: plan_gate(p, GATE_GELU, gate, gate, up); return gate;
+    case FFN_OAI: plan_gate(p, GATE_OAI, gate, gate, up); return gate;
+    case FFN_GELU: plan_act(p, ACT_GELU, up); return up;
+    case FFN_RELU2: plan_act(p, ACT_RELU2, up); return up;
+    }
+    return view_none();
+}
+
+static bool gated(enum ffn_kind kind)
+{
+    return kind == FFN_SWIGLU || kind == FFN_GEGLU || kind == FFN_OAI;
+}
+
+/* "ffn_" part suffix, as "ffn_gate_shexp". */
+static const char *ffn_name(char buf[64], const char *part, const char *suffix)
+{
+    snprintf(buf, 64, "ffn_%s%s", part, suffix);
+    return buf;
+}
+
+struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
+{
+    struct plan *p = l->p;
+    char gate_name[64], up_name[64], down_name[64], gate_weight[64];
+    ffn_name(gate_name, "gate", d->suffix);
+    ffn_name(up_name, "up", d->suffix);
+    ffn_name(down_name, "down", d->suffix);
+    snprintf(gate_weight, sizeof gate_weight, "ffn_gate%.16s.weight", d->suffix);
+    struct view gate = view_none(), up;
+    if (gated(d->kind) && !has(l, gate_weight)) {
+        uint32_t both = width_mul(l, "feed-forward", d->d_ff, 2);
+        struct view y = plan_matmul(p, "gate_up", mat(l, up_name, both, x.width), bias_opt(l, up_name, both), x);
+        gate = view_part(y, 0, d->d_ff);
+        up = view_part(y, d->d_ff, d->d_ff);
+    } else {
+        if (gated(d->kind))
+            gate = plan_matmul(p, "gate", mat(l, gate_name, d->d_ff, x.width), bias_opt(l, gate_name, d->d_ff), x);
+        up = plan_matmul(p, "up", mat(l, up_name, d->d_ff, x.width), bias_opt(l, up_name, d->d_ff), x);
+    }
+    struct view h = activate(p, d->kind, gate, up);
+    if (d->sub_norm)
+        plan_norm_pieces(p, d->norm, h, vec(l, "ffn_sub_norm.weight", d->d_ff), NULL, d->eps, false);
+    return plan_matmul(p, "ffn_out", mat(l, down_name, x.width, d->d_ff), bias_opt(l, down_name, x.width), h);
+}
+
+static struct router read_router(struct loader *l, const struct moe_family *f)
+{
+    struct router r = {.kind = f->gating, .scale = 1.0f, .n_group = 1, .n_group_used = 1};
+    r.n_expert = key_u32(l, "expert_count", 1, LIMIT_EXPERTS);
+    uint32_t used[LIMIT_LAYERS];
+    size_t n = (size_t)l->il + 1;
+    if (!key_u32_each(l, "expert_used_count", n, 1, r.n_expert, used)) {
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.expert_used_count' is missing", l->arch);
+        used[n - 1] = 1;
+    }
+    r.n_used = used[n - 1];
+    uint32_t gating = key_u32_or(l, "expert_gating_func", 0, 4, 0);
+    if (f->gating_key && gating)
+        r.kind = (enum router_kind)gating;
+    bool norm = key_bool_or(l, "expert_weights_norm", false);
+    r.normalise = f->normalise == ALWAYS || (f->normalise == BY_KEY && norm);
+    float scale = key_f32_or(l, "expert_weights_scale", 0.0f);
+    if (f->scale_key && scale != 0.0f)
+        r.scale = scale;
+    uint32_t n_group = key_u32_or(l, "expert_group_count", 0, LIMIT_EXPERTS, 0);
+    uint32_t n_group_used = key_u32_or(l, "expert_group_used_count", 0, LIMIT_EXPERTS, 0);
+    if (f->groups && n_group > 1) {
+        r.n_group = n_group;
+        r.n_group_used = n_group_used;
+        if (r.n_expert % n_group || n_group_used < 1 || n_group_used > n_group ||
+            r.n_used > r.n_expert / n_group * n_group_used)
+            load_fail(l, LINNET_FORMAT, "expert groups do not fit: %u experts in %u groups, %u groups and %u experts used",
+                      r.n_expert, n_group, n_group_used, r.n_used);
+    }
+    if (f->bias_name)
+        r.bias = f->bias_required ? vec(l, f->bias_name, r.n_expert) : vec_opt(l, f->bias_name, r.n_expert);
+    key_ignore(l, "expert_shared_count");
+    key_ignore(l, "expert_feed_forward_length");
+    key_ignore(l, "expert_shared_feed_forward_length");
+    return r;
+}
+
+/* The chosen experts' hidden activations, [n_used] pieces. */
+static struct view expert_hidden(struct loader *l, const struct moe_family *f, const struct router *r, struct view x,
+                                 struct view ids, uint32_t d_ff)
+{
+    struct plan *p = l->p;
+    uint32_t n = r->n_expert;
+    if (has(l, "ffn_gate_up_exps.weight")) {
+        uint32_t both = width_mul(l, "experts", d_ff, 2);
+        struct view y = plan_moe_matmul(p, "expert_gate_up", mat_stack(l, "ffn_gate_up_exps", n, both, x.width), n,
+                                        bias_opt(l, "ffn_gate_up_exps", (size_t)n * both), x, ids, r->n_used);
+        return activate(p, f->kind, view_part(y, 0, d_ff), view_part(y, d_ff, d_ff));
+    }
+    struct view gate = view_none();
+    if (gated(f->kind))
+        gate = plan_moe_matmul(p, "expert_gate", mat_stack(l, "ffn_gate_exps", n, d_ff, x.width), n,
+                               bias_opt(l, "ffn_gate_exps", (size_t)n * d_ff), x, ids, r->n_used);
+    struct view up = plan_moe_matmul(p, "expert_up", mat_stack(l, "ffn_up_exps", n, d_ff, x.width), n,
+                                     bias_opt(l, "ffn_up_exps", (size_t)n * d_ff), x, ids, r->n_used);
+    return activate(p, f->kind, gate, up);
+}
+
+struct view block_moe(struct loader *l, const struct moe_family *f, struct view x)
+{
+    struct plan *p = l->p;
+    struct router r = read_router(l, f);
+    /* widths come from the tensors: the keys name them differently in each family */
+    uint64_t d_ff = tensor_dim(l, "ffn_down_exps.weight", 0);
+    if (d_ff == 0 || d_ff > LIMIT_WIDTH / 2) {
+        load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.ffn_down_exps.weight' is missing or has no sensible width", l->il);
+        return view_none();
+    }
+    width_mul(l, "experts", (uint32_t)d_ff, r.n_used);
+    struct view logits = plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, x.width),
+                                     bias_opt(l, "ffn_gate_inp", r.n_expert), x);
+    struct view ids, weights;
+    plan_route(p, &r, logits, &ids, &weights);
+    struct view h = expert_hidden(l, f, &r, x, ids, (uint32_t)d_ff);
+    struct view y = plan_moe_matmul(p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, x.width, d_ff), r.n_expert,
+                                    bias_opt(l, "ffn_down_exps", (size_t)r.n_expert * x.width), h, ids, r.n_used);
+    struct view out = plan_combine(p, "experts", y, weights);
+    if (!f->shared || !has(l, "ffn_up_shexp.weight"))
+        return out;
+    uint64_t d_shared = tensor_dim(l, "ffn_up_shexp.weight", 1);
+    struct view s = block_ffn(l, &(struct ffn_desc){.kind = f->kind,
+                                                    .d_ff = (uint32_t)(d_shared <= LIMIT_WIDTH ? d_shared : 0),
+                                                    .suffix = "_shexp"},
+                              x);
+    if (f->shared_gated) {
+        struct view g = plan_matmul(p, "shared_gate", mat(l, "ffn_gate_inp_shexp", 1, x.width), NULL, x);
+        plan_act(p, ACT_SIGMOID, g);
+        s = plan_combine(p, "shared", s, g);
+    }
+    plan_add(p, out, out, s);
+    return out;
+}

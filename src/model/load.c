@@ -1,0 +1,397 @@
+/*
+ * The loader: keys and tensors of a model file for a family's builder, checked and accounted for.
+ */
+#include "model/load.h"
+
+#include "base/checked.h"
+#include "base/limits.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool load_fail(struct loader *l, linnet_status status, const char *fmt, ...)
+{
+    if (l->status != LINNET_OK)
+        return false;
+    char text[sizeof l->e->text];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    l->status = err_set(l->e, status, "%s", text);
+    return false;
+}
+
+static bool full_key(struct loader *l, const char *key, char *buf, size_t size)
+{
+    int n = snprintf(buf, size, "%s.%s", l->arch, key);
+    if (n < 0 || (size_t)n >= size)
+        return load_fail(l, LINNET_LIMIT, "the architecture name '%.64s...' is too long", l->arch);
+    return true;
+}
+
+/* Find and mark; NULL when absent. */
+static const struct gguf_kv *find_key(struct loader *l, const char *key, char *buf, size_t size)
+{
+    if (l->status != LINNET_OK || !full_key(l, key, buf, size))
+        return NULL;
+    const struct gguf_kv *kv = gguf_find(l->g, buf);
+    if (kv)
+        l->seen_kv[kv - gguf_kv_at(l->g, 0)] = true;
+    return kv;
+}
+
+enum { KEY_MAX = 256 };
+
+static void absent_key(struct loader *l, const char *full)
+{
+    load_fail(l, LINNET_FORMAT, "metadata key '%s' is missing, and every %s file must have it", full, l->arch);
+}
+
+/* The getter's own text is the error's text. */
+static bool got(struct loader *l, linnet_status status)
+{
+    if (status == LINNET_OK)
+        return true;
+    l->status = status == LINNET_NOT_FOUND ? LINNET_FORMAT : status;
+    if (l->e)
+        l->e->status = l->status;
+    return false;
+}
+
+static bool in_range(struct loader *l, const char *full, uint32_t v, uint32_t min, uint32_t max)
+{
+    if (v >= min && v <= max)
+        return true;
+    return load_fail(l, LINNET_FORMAT, "metadata key '%s' is %u; it must be in %u..%u", full, v, min, max);
+}
+
+uint32_t key_u32_or(struct loader *l, const char *key, uint32_t min, uint32_t max, uint32_t absent)
+{
+    char full[KEY_MAX];
+    uint32_t v = absent;
+    if (!find_key(l, key, full, sizeof full))
+        return absent;
+    if (!got(l, gguf_get_u32(l->g, full, &v, l->e)) || !in_range(l, full, v, min, max))
+        return absent;
+    return v;
+}
+
+uint32_t key_u32(struct loader *l, const char *key, uint32_t min, uint32_t max)
+{
+    char full[KEY_MAX];
+    if (!find_key(l, key, full, sizeof full)) {
+        if (l->status == LINNET_OK)
+            absent_key(l, full);
+        return min;
+    }
+    return key_u32_or(l, key, min, max, min);
+}
+
+float key_f32_or(struct loader *l, const char *key, float absent)
+{
+    char full[KEY_MAX];
+    float v = absent;
+    if (!find_key(l, key, full, sizeof full))
+        return absent;
+    if (!got(l, gguf_get_f32(l->g, full, &v, l->e)))
+        return absent;
+    if (!(v > -3e38f && v < 3e38f)) {
+        load_fail(l, LINNET_FORMAT, "metadata key '%s' is not a finite number", full);
+        return absent;
+    }
+    return v;
+}
+
+float key_f32(struct loader *l, const char *key)
+{
+    char full[KEY_MAX];
+    if (!find_key(l, key, full, sizeof full)) {
+        if (l->status == LINNET_OK)
+            absent_key(l, full);
+        return 1.0f;
+    }
+    return key_f32_or(l, key, 1.0f);
+}
+
+bool key_bool_or(struct loader *l, const char *key, bool absent)
+{
+    char full[KEY_MAX];
+    bool v = absent;
+    if (find_key(l, key, full, sizeof full))
+        got(l, gguf_get_bool(l->g, full, &v, l->e));
+    return v;
+}
+
+bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uint32_t max, uint32_t *out)
+{
+    char full[KEY_MAX];
+    if (!find_key(l, key, full, sizeof full))
+        return false;
+    if (!got(l, gguf_get_u32_each(l->g, full, n, out, l->e)))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!in_range(l, full, out[i], min, max))
+            return false;
+    return true;
+}
+
+bool key_f32_each(struct loader *l, const char *key, size_t n, float *out)
+{
+    char full[KEY_MAX];
+    return find_key(l, key, full, sizeof full) && got(l, gguf_get_f32_each(l->g, full, n, out, l->e));
+}
+
+bool key_present(struct loader *l, const char *key)
+{
+    char full[KEY_MAX];
+    return find_key(l, key, full, sizeof full) != NULL;
+}
+
+bool key_is_array(struct loader *l, const char *key)
+{
+    char full[KEY_MAX];
+    const struct gguf_kv *kv = find_key(l, key, full, sizeof full);
+    return kv && kv->type == GGUF_ARRAY;
+}
+
+struct gguf_str key_text(struct loader *l, const char *key)
+{
+    char full[KEY_MAX];
+    struct gguf_str s = {"", 0};
+    if (find_key(l, key, full, sizeof full))
+        got(l, gguf_get_str(l->g, full, &s, l->e));
+    return s;
+}
+
+bool key_is(struct loader *l, const char *key, const char *value, bool absent)
+{
+    if (!key_present(l, key))
+        return absent;
+    struct gguf_str s = key_text(l, key);
+    return s.n == strlen(value) && memcmp(s.s, value, s.n) == 0;
+}
+
+void key_ignore(struct loader *l, const char *key)
+{
+    key_present(l, key);
+}
+
+static bool tensor_name(struct loader *l, const char *name, const char *suffix, char *buf, size_t size)
+{
+    int n = l->il < 0 ? snprintf(buf, size, "%s%s", name, suffix)
+                      : snprintf(buf, size, "blk.%d.%s%s", l->il, name, suffix);
+    return n > 0 && (size_t)n < size;
+}
+
+static const struct gguf_tensor *find_tensor(struct loader *l, const char *name, const char *suffix)
+{
+    char full[KEY_MAX];
+    if (l->status != LINNET_OK || !tensor_name(l, name, suffix, full, sizeof full))
+        return NULL;
+    const struct gguf_tensor *t = gguf_tensor_find(l->g, full);
+    if (t)
+        l->seen_tensor[t - gguf_tensor_at(l->g, 0)] = true;
+    return t;
+}
+
+static void absent_tensor(struct loader *l, const char *name, const char *suffix)
+{
+    char full[KEY_MAX];
+    if (tensor_name(l, name, suffix, full, sizeof full))
+        load_fail(l, LINNET_FORMAT, "tensor '%s' is missing, and a %s file must have it", full, l->arch);
+}
+
+bool has(struct loader *l, const char *name)
+{
+    return find_tensor(l, name, "") != NULL;
+}
+
+uint64_t tensor_dim(struct loader *l, const char *name, unsigned d)
+{
+    const struct gguf_tensor *t = find_tensor(l, name, "");
+    return t && d < 4 ? t->dims[d] : 0;
+}
+
+void tensor_ignore(struct loader *l, const char *name)
+{
+    find_tensor(l, name, "");
+}
+
+/* Trailing dimensions of 1 do not count: {n, 1} is {n}. */
+static bool shaped(struct loader *l, const struct gguf_tensor *t, uint64_t d0, uint64_t d1, uint64_t d2)
+{
+    if (t->dims[0] == d0 && t->dims[1] == d1 && t->dims[2] == d2 && t->dims[3] == 1)
+        return true;
+    return load_fail(l, LINNET_FORMAT,
+                     "tensor '%s' has shape {%llu, %llu, %llu, %llu}; this %s file needs {%llu, %llu, %llu}",
+                     t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                     (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], l->arch,
+                     (unsigned long long)d0, (unsigned long long)d1, (unsigned long long)d2);
+}
+
+/* The weight format of a tensor, or NULL and an error. */
+static const struct quant_type *format_of(struct loader *l, const struct gguf_tensor *t)
+{
+    const struct quant_type *type = quant_type_of(t->type);
+    if (type && type->weight && type->decode)
+        return type;
+    load_fail(l, LINNET_UNSUPPORTED, "tensor '%s' has type %s (id %u), which cannot hold weights", t->name,
+              type ? type->name : "unknown", t->type);
+    return NULL;
+}
+
+/* Any shape of n elements, as f32. */
+static const float *read_vec(struct loader *l, const struct gguf_tensor *t, size_t n)
+{
+    if (t->n_elems != n) {
+        load_fail(l, LINNET_FORMAT, "tensor '%s' has %llu elements; this %s file needs %zu", t->name,
+                  (unsigned long long)t->n_elems, l->arch, n);
+        return NULL;
+    }
+    const struct quant_type *type = format_of(l, t);
+    float *v = type ? ARENA_ARRAY(l->arena, n, float) : NULL;
+    if (type && !v)
+        l->status = err_memory(l->e, t->name, n * sizeof *v);
+    if (v)
+        type->decode(t->data, v, n);
+    return v;
+}
+
+const float *vec_opt(struct loader *l, const char *name, size_t n)
+{
+    const struct gguf_tensor *t = find_tensor(l, name, "");
+    return t ? read_vec(l, t, n) : NULL;
+}
+
+const float *vec(struct loader *l, const char *name, size_t n)
+{
+    const struct gguf_tensor *t = find_tensor(l, name, "");
+    if (!t && l->status == LINNET_OK)
+        absent_tensor(l, name, "");
+    return t ? read_vec(l, t, n) : NULL;
+}
+
+const float *bias_opt(struct loader *l, const char *name, size_t n)
+{
+    const struct gguf_tensor *t = find_tensor(l, name, ".bias");
+    return t ? read_vec(l, t, n) : NULL;
+}
+
+/* n matrices of a {n_cols, n_rows, n} tensor. */
+static const struct matrix *read_stack(struct loader *l, const struct gguf_tensor *t, const char *name, size_t n,
+                                       size_t n_rows, size_t n_cols)
+{
+    const struct quant_type *type = format_of(l, t);
+    size_t row_bytes;
+    if (!type || !shaped(l, t, n_cols, n_rows, n))
+        return NULL;
+    if (!quant_row_bytes(type, n_cols, &row_bytes)) {
+        load_fail(l, LINNET_FORMAT, "tensor '%s': rows of %zu are not whole %s blocks of %u", t->name, n_cols,
+                  type->name, type->block);
+        return NULL;
+    }
+    struct matrix *m = ARENA_ARRAY(l->arena, n, struct matrix);
+    const struct gguf_tensor *s = find_tensor(l, name, ".scale");
+    const float *scales = s ? read_vec(l, s, s->n_elems == 1 ? 1 : n) : NULL;
+    find_tensor(l, name, ".input_scale");
+    if (!m) {
+        l->status = err_memory(l->e, t->name, n * sizeof *m);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        m[i] = (struct matrix){.type = type,
+                               .n_rows = n_rows,
+                               .n_cols = n_cols,
+                               .data = t->data + i * n_rows * row_bytes,
+                               .row_bytes = row_bytes,
+                               .scale = scales ? scales[s->n_elems == 1 ? 0 : i] : 1.0f};
+    return m;
+}
+
+const struct matrix *mat_stack_opt(struct loader *l, const char *name, size_t n, size_t n_rows, size_t n_cols)
+{
+    const struct gguf_tensor *t = find_tensor(l, name, ".weight");
+    return t ? read_stack(l, t, name, n, n_rows, n_cols) : NULL;
+}
+
+const struct matrix *mat_stack(struct loader *l, const char *name, size_t n, size_t n_rows, size_t n_cols)
+{
+    const struct matrix *m = mat_stack_opt(l, name, n, n_rows, n_cols);
+    if (!m && l->status == LINNET_OK)
+        absent_tensor(l, name, ".weight");
+    return m;
+}
+
+const struct matrix *mat_opt(struct loader *l, const char *name, size_t n_rows, size_t n_cols)
+{
+    return mat_stack_opt(l, name, 1, n_rows, n_cols);
+}
+
+const struct matrix *mat(struct loader *l, const char *name, size_t n_rows, size_t n_cols)
+{
+    return mat_stack(l, name, 1, n_rows, n_cols);
+}
+
+const struct matrix *mat_rows(struct loader *l, const struct matrix *m, size_t row0, size_t n_rows)
+{
+    if (!m || row0 > m->n_rows || n_rows > m->n_rows - row0)
+        return NULL;
+    struct matrix *part = ARENA_NEW(l->arena, struct matrix);
+    if (!part) {
+        l->status = err_memory(l->e, "rows of a matrix", sizeof *part);
+        return NULL;
+    }
+    *part = *m;
+    part->data += row0 * m->row_bytes;
+    part->n_rows = n_rows;
+    return part;
+}
+
+uint32_t width_mul(struct loader *l, const char *what, uint32_t a, uint32_t b)
+{
+    uint64_t w = (uint64_t)a * b;
+    if (w == 0 || w > LIMIT_WIDTH) {
+        load_fail(l, LINNET_LIMIT, "%s: a width of %u x %u is outside 1..%d", what, a, b, LIMIT_WIDTH);
+        return 1;
+    }
+    return (uint32_t)w;
+}
+
+/* Keys that describe, and never change what is computed. */
+static bool harmless_key(const char *suffix)
+{
+    static const char *const names[] = {
+        "context_length", "vocab_size",       "attention.causal", "pooling_type",
+        "tensor_data_layout", "quantization_version", "block_count", "embedding_length",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(suffix, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Is it a tensor of a NextN block, which the trunk does not use? */
+static bool beyond_trunk(const struct loader *l, const char *name)
+{
+    unsigned il;
+    return sscanf(name, "blk.%u.", &il) == 1 && il >= l->m->facts.n_layer && il < l->m->facts.n_layer_all;
+}
+
+void load_finish(struct loader *l)
+{
+    size_t n_arch = strlen(l->arch);
+    for (size_t i = 0; i < gguf_n_kv(l->g) && l->status == LINNET_OK; i++) {
+        const char *key = gguf_kv_at(l->g, i)->key;
+        bool ours = strncmp(key, l->arch, n_arch) == 0 && key[n_arch] == '.';
+        if (ours && !l->seen_kv[i] && !harmless_key(key + n_arch + 1))
+            load_fail(l, LINNET_UNSUPPORTED,
+                      "metadata key '%s' is not known for %s and may change the maths, so the file is refused",
+                      key, l->arch);
+    }
+    for (size_t i = 0; i < gguf_n_tensors(l->g) && l->status == LINNET_OK; i++)
+        if (!l->seen_tensor[i] && !beyond_trunk(l, gguf_tensor_at(l->g, i)->name))
+            load_fail(l, LINNET_UNSUPPORTED, "tensor '%s' is not known for %s, so the file is refused",
+                      gguf_tensor_at(l->g, i)->name, l->arch);
+}

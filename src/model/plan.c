@@ -1,0 +1,720 @@
+/*
+ * Plans: appending steps, and the one pass that makes them runnable.
+ *
+ * Steps are in program order. Memory is shared between registers that no dispatch sees together: within
+ * a dispatch rows advance independently of each other, so lifetimes are counted in dispatches, not steps.
+ */
+#include "model/plan.h"
+
+#include "base/checked.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct op_info op_infos[OP_COUNT] = {
+    [OP_LAYER] = {"layer", OP_ROW},
+    [OP_EMBED] = {"embed", OP_ROW},
+    [OP_EMBED_POS] = {"embed_pos", OP_ROW},
+    [OP_ROPE_TABLE] = {"rope_table", OP_ROW},
+    [OP_COPY] = {"copy", OP_ROW},
+    [OP_ADD] = {"add", OP_ROW},
+    [OP_MUL] = {"mul", OP_ROW},
+    [OP_SCALE] = {"scale", OP_ROW},
+    [OP_ADD_VEC] = {"add_vec", OP_ROW},
+    [OP_MUL_VEC] = {"mul_vec", OP_ROW},
+    [OP_NORM] = {"norm", OP_ROW},
+    [OP_ACT] = {"act", OP_ROW},
+    [OP_GATE] = {"gate", OP_ROW},
+    [OP_SOFTCAP] = {"softcap", OP_ROW},
+    [OP_ROPE] = {"rope", OP_ROW},
+    [OP_POS_SCALE] = {"pos_scale", OP_ROW},
+    [OP_KV_STORE] = {"kv_store", OP_ROW},
+    [OP_QUANTISE] = {"quantise", OP_ROW},
+    [OP_ROUTE] = {"route", OP_ROW},
+    [OP_COMBINE] = {"combine", OP_ROW},
+    [OP_SELECT] = {"select", OP_ROW},
+    [OP_MATMUL] = {"matmul", OP_OTHER},
+    [OP_MOE_MATMUL] = {"moe_matmul", OP_OTHER},
+    [OP_ATTENTION] = {"attention", OP_OTHER},
+};
+
+void plan_init(struct plan *p, struct arena *arena)
+{
+    *p = (struct plan){.arena = arena, .layer = -1, .logits = view_none()};
+}
+
+static void broken(struct plan *p, const char *why)
+{
+    if (!p->broken)
+        p->broken = why;
+}
+
+/* `array` with room for one element more, or NULL. */
+static void *grow(struct plan *p, void *array, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return array;
+    size_t want = *cap ? *cap * 2 : 64;
+    void *bigger = arena_alloc(p->arena, want, size);
+    if (!bigger) {
+        p->no_memory = true;
+        return NULL;
+    }
+    if (n)
+        memcpy(bigger, array, n * size);
+    *cap = want;
+    return bigger;
+}
+
+struct view plan_new(struct plan *p, const char *name, uint32_t width)
+{
+    if (width == 0) {
+        broken(p, "a register of width 0");
+        return view_none();
+    }
+    struct plan_reg *regs = grow(p, p->regs, p->n_regs, &p->cap_regs, sizeof *regs);
+    if (!regs)
+        return view_none();
+    p->regs = regs;
+    regs[p->n_regs] = (struct plan_reg){
+        .name = name, .width = width, .out_rows = p->out_rows, .layer = p->layer, .first = -1};
+    return (struct view){(int32_t)p->n_regs++, 0, 1, width, width};
+}
+
+/* False for a view that cannot be used: silently for none, as a builder's mistake otherwise. */
+static bool usable(struct plan *p, struct view v)
+{
+    if (v.reg < 0)
+        return false;
+    size_t end = v.n ? (size_t)v.off + (size_t)(v.n - 1) * v.stride + v.width : 0;
+    if ((size_t)v.reg >= p->n_regs || v.n == 0 || v.width == 0 || end > p->regs[v.reg].width) {
+        broken(p, "a view does not fit its register");
+        return false;
+    }
+    return true;
+}
+
+/* Append a step that writes dst; NULL when it cannot be. */
+static struct step *append(struct plan *p, enum op op, struct view dst)
+{
+    struct step *steps = grow(p, p->steps, p->n_steps, &p->cap_steps, sizeof *steps);
+    if (!steps)
+        return NULL;
+    p->steps = steps;
+    struct step *s = &steps[p->n_steps++];
+    *s = (struct step){.op = op,
+                       .layer = p->layer,
+                       .out_rows = p->out_rows,
+                       .dst = dst,
+                       .a = view_none(),
+                       .b = view_none(),
+                       .c = view_none(),
+                       .quant = -1,
+                       .index = -1};
+    return s;
+}
+
+/* dst = op(a), or op(a, b) when b is a view: all of the same size. */
+static struct step *elementwise(struct plan *p, enum op op, struct view dst, struct view a, struct view b)
+{
+    if (!usable(p, dst) || !usable(p, a) || (b.reg >= 0 && !usable(p, b)))
+        return NULL;
+    if (view_size(dst) != view_size(a) || (b.reg >= 0 && view_size(a) != view_size(b))) {
+        broken(p, "operands of different sizes");
+        return NULL;
+    }
+    struct step *s = append(p, op, dst);
+    if (s) {
+        s->a = a;
+        s->b = b;
+    }
+    return s;
+}
+
+void plan_begin_layer(struct plan *p, int32_t layer, struct view x)
+{
+    p->layer = layer;
+    struct step *s = append(p, OP_LAYER, view_none());
+    if (s)
+        s->a = x;
+}
+
+static struct view lookup(struct plan *p, enum op op, const char *name, const struct matrix *m)
+{
+    if (!m)
+        return view_none();
+    struct view x = plan_new(p, name, (uint32_t)m->n_cols);
+    struct step *s = usable(p, x) ? append(p, op, x) : NULL;
+    if (s)
+        s->mat = m;
+    return x;
+}
+
+struct view plan_embed(struct plan *p, const struct matrix *m)
+{
+    return lookup(p, OP_EMBED, "embed", m);
+}
+
+struct view plan_embed_pos(struct plan *p, const struct matrix *m)
+{
+    return lookup(p, OP_EMBED_POS, "embed_pos", m);
+}
+
+static void norm_step(struct plan *p, enum norm_kind kind, struct view dst, struct view x, const float *w,
+                      const float *b, float eps, bool per_piece)
+{
+    struct step *s = elementwise(p, OP_NORM, dst, x, view_none());
+    if (!s)
+        return;
+    s->kind = (int32_t)kind;
+    s->w = w;
+    s->w2 = b;
+    s->f = eps;
+    s->per_piece = per_piece;
+}
+
+struct view plan_norm(struct plan *p, const char *name, enum norm_kind kind, struct view x, const float *w,
+                      const float *b, float eps)
+{
+    if (!usable(p, x))
+        return view_none();
+    struct view y = view_split(plan_new(p, name, view_size(x)), x.n);
+    norm_step(p, kind, y, x, w, b, eps, false);
+    return y;
+}
+
+void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const float *w, const float *b,
+                      float eps, bool per_piece)
+{
+    norm_step(p, kind, x, x, w, b, eps, per_piece);
+}
+
+void plan_add(struct plan *p, struct view dst, struct view a, struct view b)
+{
+    elementwise(p, OP_ADD, dst, a, b);
+}
+
+void plan_mul(struct plan *p, struct view dst, struct view a, struct view b)
+{
+    elementwise(p, OP_MUL, dst, a, b);
+}
+
+void plan_copy(struct plan *p, struct view dst, struct view a)
+{
+    elementwise(p, OP_COPY, dst, a, view_none());
+}
+
+void plan_scale(struct plan *p, struct view x, float f)
+{
+    struct step *s = f == 1.0f ? NULL : elementwise(p, OP_SCALE, x, x, view_none());
+    if (s)
+        s->f = f;
+}
+
+static void with_vector(struct plan *p, enum op op, struct view x, const float *w)
+{
+    struct step *s = w ? elementwise(p, op, x, x, view_none()) : NULL;
+    if (s)
+        s->w = w;
+}
+
+void plan_add_vec(struct plan *p, struct view x, const float *w)
+{
+    with_vector(p, OP_ADD_VEC, x, w);
+}
+
+void plan_mul_vec(struct plan *p, struct view x, const float *w)
+{
+    with_vector(p, OP_MUL_VEC, x, w);
+}
+
+void plan_act(struct plan *p, enum act_kind kind, struct view x)
+{
+    struct step *s = elementwise(p, OP_ACT, x, x, view_none());
+    if (s)
+        s->kind = (int32_t)kind;
+}
+
+void plan_gate(struct plan *p, enum gate_kind kind, struct view dst, struct view gate, struct view up)
+{
+    struct step *s = elementwise(p, OP_GATE, dst, gate, up);
+    if (s)
+        s->kind = (int32_t)kind;
+}
+
+void plan_softcap(struct plan *p, struct view x, float cap)
+{
+    struct step *s = cap == 0.0f ? NULL : elementwise(p, OP_SOFTCAP, x, x, view_none());
+    if (s)
+        s->f = cap;
+}
+
+static bool same_rope(const struct rope_table *a, const struct rope_table *b)
+{
+    size_t size = a->n_rot / 2 * sizeof *a->freq;
+    return a->n_rot == b->n_rot && a->mag == b->mag && a->long_above == b->long_above &&
+           memcmp(a->freq, b->freq, size) == 0 && memcmp(a->freq_long, b->freq_long, size) == 0;
+}
+
+struct view plan_rope_table(struct plan *p, const struct rope_table *rope)
+{
+    if (!rope)
+        return view_none();
+    for (size_t i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        if (s->op == OP_ROPE_TABLE && same_rope(&p->ropes[s->index], rope))
+            return s->dst;
+    }
+    struct rope_table *ropes = grow(p, p->ropes, p->n_ropes, &p->cap_ropes, sizeof *ropes);
+    if (!ropes)
+        return view_none();
+    p->ropes = ropes;
+    struct view t = plan_new(p, "rope", rope->n_rot);
+    struct step *s = usable(p, t) ? append(p, OP_ROPE_TABLE, t) : NULL;
+    if (s) {
+        ropes[p->n_ropes] = *rope;
+        s->index = (int32_t)p->n_ropes++;
+    }
+    return t;
+}
+
+void plan_rope(struct plan *p, enum rope_kind kind, struct view x, struct view table)
+{
+    if (kind == ROPE_NONE || !usable(p, x) || !usable(p, table))
+        return;
+    if (table.width > x.width)
+        broken(p, "more rotated dimensions than a head has");
+    struct step *s = append(p, OP_ROPE, x);
+    if (s) {
+        s->a = table;
+        s->kind = (int32_t)kind;
+    }
+}
+
+void plan_pos_scale(struct plan *p, struct view x, float f, float period)
+{
+    struct step *s = elementwise(p, OP_POS_SCALE, x, x, view_none());
+    if (s) {
+        s->f = f;
+        s->f2 = period;
+    }
+}
+
+uint32_t plan_kv_slot(struct plan *p, const struct kv_slot *slot)
+{
+    struct kv_slot *kvs = grow(p, p->kvs, p->n_kvs, &p->cap_kvs, sizeof *kvs);
+    if (!kvs)
+        return 0;
+    p->kvs = kvs;
+    kvs[p->n_kvs] = *slot;
+    return (uint32_t)p->n_kvs++;
+}
+
+void plan_kv_store(struct plan *p, uint32_t slot, struct view k, struct view v)
+{
+    if (slot >= p->n_kvs || !usable(p, k) || (!p->kvs[slot].v_in_k && !usable(p, v)))
+        return;
+    const struct kv_slot *kv = &p->kvs[slot];
+    if (k.n != kv->n_head || k.width != kv->d_k)
+        broken(p, "keys do not fit their KV slot");
+    if (!kv->v_in_k && (v.n != kv->n_head || v.width != kv->d_v))
+        broken(p, "values do not fit their KV slot");
+    struct step *s = append(p, OP_KV_STORE, view_none());
+    if (s) {
+        s->a = k;
+        s->b = kv->v_in_k ? view_none() : v;
+        s->index = (int32_t)slot;
+    }
+}
+
+void plan_attention(struct plan *p, struct view dst, struct view q, const struct attn_step *attn)
+{
+    if (attn->kv >= p->n_kvs || !usable(p, dst) || !usable(p, q))
+        return;
+    const struct kv_slot *kv = &p->kvs[attn->kv];
+    if (q.width != kv->d_k || dst.width != kv->d_v || q.n != dst.n || q.n % kv->n_head != 0)
+        broken(p, "queries do not fit their KV slot");
+    struct attn_step *copy = ARENA_NEW(p->arena, struct attn_step);
+    struct step *s = copy ? append(p, OP_ATTENTION, dst) : NULL;
+    if (!s) {
+        p->no_memory = true;
+        return;
+    }
+    *copy = *attn;
+    s->a = q;
+    s->attn = copy;
+    s->index = (int32_t)attn->kv;
+}
+
+size_t plan_state(struct plan *p, size_t n)
+{
+    size_t at = p->state_floats;
+    size_t end;
+    if (!size_add(at, n, &end) || !size_align(end, 16, &end) || end > SIZE_MAX / sizeof(float)) {
+        broken(p, "recurrent state larger than memory can be");
+        return 0;
+    }
+    p->state_floats = end;
+    return at;
+}
+
+struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t state, uint32_t n_parts,
+                             const void *args, size_t size)
+{
+    void *copy = arena_alloc(p->arena, 1, size);
+    struct step *s = copy && usable(p, dst) ? append(p, op, dst) : NULL;
+    if (!s)
+        return NULL;
+    memcpy(copy, args, size);
+    s->args = copy;
+    s->state = state;
+    s->n_parts = n_parts;
+    return s;
+}
+
+static bool same_view(struct view a, struct view b)
+{
+    return a.reg == b.reg && a.off == b.off && a.n == b.n && a.width == b.width &&
+           (a.n == 1 || a.stride == b.stride);
+}
+
+/* Add a product to the last step when that has the same input, else in a step of its own. Only the last step
+ * will do: nothing in between may have changed the input. */
+static void add_product(struct plan *p, enum op op, struct view x, struct view ids, const struct product *q)
+{
+    struct step *s = p->n_steps ? &p->steps[p->n_steps - 1] : NULL;
+    bool join = s && s->op == op && same_view(s->a, x) && s->c.reg == ids.reg && s->layer == p->layer &&
+                s->out_rows == p->out_rows;
+    if (!join)
+        s = append(p, op, view_none());
+    struct product *list = s ? ARENA_ARRAY(p->arena, s->n_products + 1, struct product) : NULL;
+    if (!list) {
+        p->no_memory = true;
+        return;
+    }
+    s->a = x;
+    s->c = ids;
+    if (s->n_products)
+        memcpy(list, s->products, s->n_products * sizeof *list);
+    list[s->n_products] = *q;
+    s->products = list;
+    s->n_products++;
+}
+
+void plan_matmul_to(struct plan *p, struct view dst, const struct matrix *w, const float *bias, struct view x)
+{
+    if (!w || !usable(p, x) || !usable(p, dst))
+        return;
+    if (x.n != 1 || x.width != w->n_cols || dst.n != 1 || dst.width != w->n_rows)
+        broken(p, "a product of shapes that do not fit");
+    add_product(p, OP_MATMUL, x, view_none(), &(struct product){w, 1, bias, dst});
+}
+
+struct view plan_matmul(struct plan *p, const char *name, const struct matrix *w, const float *bias,
+                        struct view x)
+{
+    if (!w)
+        return view_none();
+    struct view y = plan_new(p, name, (uint32_t)w->n_rows);
+    plan_matmul_to(p, y, w, bias, x);
+    return y;
+}
+
+void plan_route(struct plan *p, const struct router *r, struct view logits, struct view *ids,
+                struct view *weights)
+{
+    *ids = *weights = view_none();
+    if (!usable(p, logits))
+        return;
+    if (logits.width != r->n_expert)
+        broken(p, "router logits of another width than experts");
+    *ids = plan_new(p, "expert_ids", r->n_used);
+    *weights = plan_new(p, "expert_weights", r->n_used);
+    struct router *copy = ARENA_NEW(p->arena, struct router);
+    struct step *s = copy ? append(p, OP_ROUTE, *weights) : NULL;
+    if (!s) {
+        p->no_memory = true;
+        return;
+    }
+    *copy = *r;
+    s->a = logits;
+    s->c = *ids;
+    s->router = copy;
+}
+
+struct view plan_moe_matmul(struct plan *p, const char *name, const struct matrix *experts, uint32_t n_expert,
+                            const float *bias, struct view x, struct view ids, uint32_t n_used)
+{
+    if (!experts || !usable(p, x) || !usable(p, ids))
+        return view_none();
+    if (x.width != experts->n_cols || (x.n != 1 && x.n != n_used))
+        broken(p, "an expert product of shapes that do not fit");
+    struct view y = view_split(plan_new(p, name, (uint32_t)experts->n_rows * n_used), n_used);
+    add_product(p, OP_MOE_MATMUL, x, ids, &(struct product){experts, n_expert, bias, y});
+    return y;
+}
+
+struct view plan_combine(struct plan *p, const char *name, struct view y, struct view weights)
+{
+    if (!usable(p, y) || !usable(p, weights))
+        return view_none();
+    struct view out = plan_new(p, name, y.width);
+    struct step *s = usable(p, out) ? append(p, OP_COMBINE, out) : NULL;
+    if (s) {
+        s->a = y;
+        s->b = weights;
+    }
+    return out;
+}
+
+struct view plan_select(struct plan *p, struct view x)
+{
+    if (!usable(p, x))
+        return view_none();
+    p->out_rows = true;
+    struct view y = plan_new(p, "selected", view_size(x));
+    struct step *s = usable(p, y) ? append(p, OP_SELECT, y) : NULL;
+    if (s)
+        s->a = x;
+    return y;
+}
+
+static bool needs_quant(const struct step *s)
+{
+    for (uint32_t i = 0; i < s->n_products; i++)
+        if (s->products[i].w->type->group != 0)
+            return true;
+    return false;
+}
+
+static bool writes(const struct step *s, int32_t reg)
+{
+    if (s->dst.reg == reg || (s->op == OP_ROUTE && s->c.reg == reg))
+        return true;
+    for (uint32_t i = 0; i < s->n_products; i++)
+        if (s->products[i].dst.reg == reg)
+            return true;
+    return false;
+}
+
+/* The quant buffer that holds view x as it stands after the n steps, or -1. */
+static int32_t find_quant(const struct step *steps, size_t n, struct view x)
+{
+    for (size_t i = n; i-- > 0;) {
+        if (steps[i].op == OP_QUANTISE && same_view(steps[i].a, x))
+            return steps[i].index;
+        if (writes(&steps[i], x.reg))
+            return -1;
+    }
+    return -1;
+}
+
+/* Copy the steps, with a quantise step before each product whose input has no int8 form yet. */
+static bool insert_quantise(struct plan *p)
+{
+    struct step *out = ARENA_ARRAY(p->arena, p->n_steps * 2 + 1, struct step);
+    if (!out)
+        return false;
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_steps; i++) {
+        struct step s = p->steps[i];
+        if (needs_quant(&s))
+            s.quant = find_quant(out, n, s.a);
+        if (needs_quant(&s) && s.quant < 0) {
+            struct plan_quant *q = grow(p, p->quants, p->n_quants, &p->cap_quants, sizeof *q);
+            if (!q)
+                return false;
+            p->quants = q;
+            q[p->n_quants] = (struct plan_quant){.src = s.a, .out_rows = s.out_rows};
+            s.quant = (int32_t)p->n_quants++;
+            struct step quantise = {.op = OP_QUANTISE, .layer = s.layer, .out_rows = s.out_rows};
+            quantise.dst = quantise.b = quantise.c = view_none();
+            quantise.a = s.a;
+            quantise.index = s.quant;
+            quantise.quant = -1;
+            out[n++] = quantise;
+        }
+        out[n++] = s;
+    }
+    p->steps = out;
+    p->n_steps = p->cap_steps = n;
+    return true;
+}
+
+static void group_dispatches(struct plan *p)
+{
+    int32_t d = -1;
+    for (size_t i = 0; i < p->n_steps; i++) {
+        struct step *s = &p->steps[i];
+        const struct step *prev = i ? s - 1 : NULL;
+        bool join = prev && op_infos[s->op].kind == OP_ROW && op_infos[prev->op].kind == OP_ROW &&
+                    s->out_rows == prev->out_rows;
+        if (!join)
+            d++;
+        s->dispatch = d;
+    }
+    p->n_dispatch = d + 1;
+}
+
+static void touch(struct plan *p, struct view v, int32_t dispatch)
+{
+    if (v.reg < 0)
+        return;
+    struct plan_reg *r = &p->regs[v.reg];
+    if (r->first < 0)
+        r->first = dispatch;
+    r->last = dispatch;
+}
+
+static void find_lifetimes(struct plan *p)
+{
+    for (size_t i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        touch(p, s->dst, s->dispatch);
+        touch(p, s->a, s->dispatch);
+        touch(p, s->b, s->dispatch);
+        touch(p, s->c, s->dispatch);
+        for (uint32_t j = 0; j < s->n_products; j++)
+            touch(p, s->products[j].dst, s->dispatch);
+        if (s->op == OP_QUANTISE)
+            p->quants[s->index].first = p->quants[s->index].last = s->dispatch;
+        if (s->quant >= 0)
+            p->quants[s->quant].last = s->dispatch;
+    }
+}
+
+/* Something that needs `size` units from dispatch `first` to `last`. */
+struct tenant {
+    int32_t first, last;
+    size_t size;
+    size_t *offset;
+};
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct tenant *x = a, *y = b;
+    if (x->size != y->size)
+        return x->size < y->size ? 1 : -1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* The lowest offset at which t meets none of the placed ones that live when it does. */
+static size_t place(const struct tenant *placed, size_t n, const struct tenant *t)
+{
+    size_t at = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t i = 0; i < n; i++) {
+            const struct tenant *o = &placed[i];
+            bool together = o->first <= t->last && t->first <= o->last;
+            if (together && at < *o->offset + o->size && *o->offset < at + t->size) {
+                at = *o->offset + o->size;
+                moved = true;
+            }
+        }
+    }
+    return at;
+}
+
+static size_t pack(struct tenant *list, size_t n)
+{
+    size_t total = 0;
+    if (n)
+        qsort(list, n, sizeof *list, larger_first);
+    for (size_t i = 0; i < n; i++) {
+        *list[i].offset = place(list, i, &list[i]);
+        if (*list[i].offset + list[i].size > total)
+            total = *list[i].offset + list[i].size;
+    }
+    return total;
+}
+
+static void pack_domain(struct plan *p, struct tenant *list, bool out_rows, size_t *floats, size_t *quant)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_regs; i++) {
+        struct plan_reg *r = &p->regs[i];
+        if (r->out_rows == out_rows && r->first >= 0 && (int32_t)i != p->logits.reg)
+            list[n++] = (struct tenant){r->first, r->last, ((size_t)r->width + 15) / 16 * 16, &r->offset};
+    }
+    *floats = pack(list, n);
+    n = 0;
+    for (size_t i = 0; i < p->n_quants; i++) {
+        struct plan_quant *q = &p->quants[i];
+        if (q->out_rows == out_rows)
+            list[n++] = (struct tenant){q->first, q->last, act_bytes(q->src.width) * q->src.n, &q->offset};
+    }
+    *quant = pack(list, n);
+}
+
+linnet_status plan_finish(struct plan *p, linnet_error *e)
+{
+    if (!p->broken && !p->no_memory && p->logits.reg < 0)
+        broken(p, "there are no logits");
+    if (p->broken)
+        return err_set(e, LINNET_UNSUPPORTED, "the parts of this model do not fit together: %s (layer %d)",
+                       p->broken, p->layer);
+    if (p->no_memory || !insert_quantise(p))
+        return err_memory(e, "the plan of the model", p->n_steps * sizeof *p->steps);
+    group_dispatches(p);
+    find_lifetimes(p);
+    size_t most = p->n_regs > p->n_quants ? p->n_regs : p->n_quants;
+    struct tenant *list = ARENA_ARRAY(p->arena, most, struct tenant);
+    if (!list)
+        return err_memory(e, "the plan of the model", most * sizeof *list);
+    pack_domain(p, list, false, &p->row_floats, &p->row_quant);
+    pack_domain(p, list, true, &p->out_floats, &p->out_quant);
+    return LINNET_OK;
+}
+
+/* Text that grows in a fixed buffer and is cut at its end. */
+struct line {
+    char *buf;
+    size_t size, n;
+};
+
+static void put(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct line *l, const char *fmt, ...)
+{
+    if (l->n >= l->size)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(l->buf + l->n, l->size - l->n, fmt, args);
+    va_end(args);
+    l->n += n > 0 ? (size_t)n : 0;
+}
+
+static void put_view(struct line *l, const struct plan *p, struct view v)
+{
+    if (v.reg < 0)
+        return;
+    const struct plan_reg *r = &p->regs[v.reg];
+    put(l, " %s#%d[", r->name, v.reg);
+    if (v.n > 1)
+        put(l, "%u x ", v.n);
+    put(l, "%u]", v.width);
+    if (v.off)
+        put(l, "+%u", v.off);
+}
+
+const char *plan_describe(const struct plan *p, size_t i, char *buf, size_t size)
+{
+    const struct step *s = &p->steps[i];
+    struct line l = {buf, size, 0};
+    put(&l, "%4d %3d  %-10s", s->dispatch, s->layer, op_infos[s->op].name);
+    put_view(&l, p, s->dst);
+    for (uint32_t k = 0; k < s->n_products; k++) {
+        const struct matrix *w = s->products[k].w;
+        put_view(&l, p, s->products[k].dst);
+        put(&l, " (%s %zu x %zu)", w->type->name, w->n_rows, w->n_cols);
+    }
+    if (s->a.reg >= 0)
+        put(&l, " <-");
+    put_view(&l, p, s->a);
+    put_view(&l, p, s->b);
+    put_view(&l, p, s->c);
+    return buf;
+}
