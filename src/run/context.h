@@ -1,0 +1,143 @@
+/*
+ * Contexts and sessions inside: KV pages, the registers' memory, the batch being run.
+ */
+#ifndef LINNET_RUN_CONTEXT_H
+#define LINNET_RUN_CONTEXT_H
+
+#include "base/arena.h"
+#include "model/model.h"
+
+#include <stdatomic.h>
+
+/*
+ * KV memory. Positions are stored in pages of KV_PAGE; a page holds them for every layer of its group. Layers
+ * with the same window form a group, so that pages behind a window can be let go without asking other layers.
+ * Pages are counted: a fork shares them, and whoever writes to a shared one copies it first.
+ */
+struct kv_page {
+    uint32_t refs;
+    struct kv_page *next; /* while free */
+    char pad[64 - 2 * sizeof(void *)];
+    uint8_t data[]; /* [group.page_bytes] */
+};
+
+struct kv_group {
+    uint32_t window; /* 0: all positions */
+    size_t page_bytes;
+    struct kv_page *free;
+    void **slabs; /* memory that pages are cut from */
+    size_t n_slabs, cap_slabs;
+    size_t n_pages; /* in all slabs */
+};
+
+/* Where a slot of the plan lies in the pages of its group. */
+struct kv_place {
+    uint32_t group;
+    size_t k_off, v_off; /* of head 0; heads are KV_PAGE rows apart */
+    size_t k_row, v_row; /* bytes */
+};
+
+struct linnet_session {
+    struct linnet_context *ctx;
+    struct linnet_session *prev, *next; /* all sessions of the context */
+    size_t n;                           /* tokens */
+    int32_t *tokens;                    /* [ctx->n_ctx] */
+    size_t valid;                       /* positions whose effect is in `state` and the pages, <= n; the rest is
+                                           run again before anything new */
+    float *state;                       /* [plan.state_floats] after `valid` tokens, or NULL when the model has none */
+    uint8_t ***pages;                   /* [group][ctx->n_table] -> page data, NULL where there is none */
+    bool in_batch;
+};
+
+/* Consecutive rows of one session in the batch. */
+struct span {
+    struct linnet_session *s;
+    size_t row0, n;
+    int32_t pos0; /* position of row0 */
+};
+
+/* Rows that share an attention job. */
+struct attn_block {
+    uint32_t span;
+    uint32_t row0, n;
+};
+enum { ATTN_ROWS = 16 }; /* rows per attention block */
+
+struct linnet_context {
+    struct linnet_model *m;
+    const struct plan *p;
+    const struct kernels *k;
+    struct pool *pool;
+    struct arena arena;
+    uint32_t n_ctx, n_batch;
+    enum kv_type kv_k, kv_v;
+    size_t n_table; /* pages a full session has */
+    struct kv_group *groups;
+    uint32_t n_groups;
+    struct kv_place *places; /* [plan.n_kvs] */
+    struct linnet_session *sessions;
+
+    /* memory of registers: [reg.offset * n_batch] floats and so on */
+    float *regs, *out_regs;
+    uint8_t *quants, *out_quants;
+    void *work; /* the one mapping of all four */
+    size_t work_size;
+    uint8_t *scratch; /* [threads][KERNEL_SCRATCH] */
+    const float **attn_q;  /* [threads][ATTN_ROWS * most heads of a group] */
+    float **attn_out;
+    int32_t *attn_range; /* [threads][2 * the same], then floats for sinks */
+    float *attn_sinks;
+    size_t attn_cap;
+
+    /* the batch */
+    int32_t *token, *pos; /* [n_batch] */
+    uint32_t *span_of;    /* [n_batch] */
+    struct span *spans;   /* [n_batch] */
+    struct attn_block *blocks; /* [n_batch + spans] */
+    size_t n_rows, n_spans, n_blocks, n_out;
+    int32_t *out_row; /* [n_batch] batch row of each output row */
+
+    /* rows by expert */
+    int32_t *moe_count, *moe_start, *moe_active; /* [most experts] */
+    int32_t *moe_x, *moe_y;                      /* [n_batch * most used] */
+
+    float *logits; /* [cap_logits][n_vocab] of the whole run */
+    size_t cap_logits, n_logits;
+    float *logits_out; /* where this batch's rows go */
+    const linnet_item *items;
+    size_t *item_logits; /* [n_items + 1] first logits row of each item */
+    uint8_t *item_want;
+    size_t *item_n;
+    size_t n_items, cap_items;
+
+    linnet_observer observer;
+    bool observed;
+    _Atomic bool cancel;
+};
+
+/* kv.c */
+linnet_status kv_init(struct linnet_context *c, linnet_error *e);
+void kv_free(struct linnet_context *c);
+/* Make pages for positions [first, end) exist and belong to s alone. On failure nothing has changed but that some
+ * pages may exist ahead of need. */
+linnet_status kv_reserve(struct linnet_session *s, size_t first, size_t end, linnet_error *e);
+/* Give back pages that hold no position below n. */
+void kv_truncate(struct linnet_session *s, size_t n);
+void kv_share(struct linnet_session *from, struct linnet_session *to);
+/* Bytes of KV for `n` positions, all groups. */
+uint64_t kv_bytes(const struct linnet_context *c, size_t n);
+
+/* state.c: recurrent state of a session. All do nothing for models without. */
+linnet_status state_create(struct linnet_session *s, linnet_error *e);
+void state_free(struct linnet_session *s);
+linnet_status state_copy(const struct linnet_session *from, struct linnet_session *to, linnet_error *e);
+/* Go back to the state after at most n tokens: sets s->valid. */
+void state_rewind(struct linnet_session *s, size_t n);
+
+/* exec.c: run the plan over the batch. LINNET_CANCELLED when asked to. */
+linnet_status exec_run(struct linnet_context *c, linnet_error *e);
+/* Per-thread and per-batch memory that exec_run needs. */
+linnet_status exec_init(struct linnet_context *c, linnet_error *e);
+uint64_t exec_bytes(const struct plan *p, uint32_t n_batch);
+
+#endif

@@ -1,0 +1,451 @@
+/*
+ * The executor: runs a plan over a batch of rows.
+ *
+ * The one forward path. Prefill, decode, several sessions together, observed runs: all are this, with other rows.
+ * Work is split between threads only across outputs (rows, tiles of 16 weight rows, heads), never inside a sum, so
+ * the bits of a result do not depend on the split. A run allocates nothing.
+ */
+#include "base/checked.h"
+#include "base/limits.h"
+#include "run/exec.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { CHUNKS_PER_THREAD = 4 }; /* pieces a dispatch is cut into, so that a slow core does not hold up the rest */
+
+/* A dispatch of row-local steps [first, last): each chunk takes its rows through all of them. */
+struct rows_job {
+    struct linnet_context *c;
+    size_t first, last, n_rows, per_chunk;
+};
+
+static void rows_chunk(void *arg, size_t chunk, unsigned worker)
+{
+    (void)worker;
+    const struct rows_job *j = arg;
+    size_t r0 = chunk * j->per_chunk;
+    size_t r1 = r0 + j->per_chunk < j->n_rows ? r0 + j->per_chunk : j->n_rows;
+    for (size_t i = j->first; i < j->last; i++) {
+        const struct step *s = &j->c->p->steps[i];
+        row_fn *fn = row_fns[s->op];
+        for (size_t r = r0; fn && r < r1; r++)
+            fn(j->c, s, r);
+    }
+}
+
+static size_t chunk_limit(const struct linnet_context *c)
+{
+    size_t t = pool_threads(c->pool);
+    return t == 1 ? 1 : t * CHUNKS_PER_THREAD;
+}
+
+static size_t ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void run_rows(struct linnet_context *c, size_t first, size_t last)
+{
+    size_t n = c->p->steps[first].out_rows ? c->n_out : c->n_rows;
+    if (n == 0)
+        return;
+    struct rows_job job = {c, first, last, n, ceil_div(n, chunk_limit(c))};
+    pool_run(c->pool, ceil_div(n, job.per_chunk), rows_chunk, &job);
+}
+
+static uint8_t *scratch_of(const struct linnet_context *c, unsigned worker)
+{
+    return c->scratch + (size_t)worker * KERNEL_SCRATCH;
+}
+
+/* The products of a step, cut into runs of tiles. */
+struct product_job {
+    struct linnet_context *c;
+    const struct step *s;
+    const struct act *x;
+    size_t n, per_chunk, total; /* rows; tiles */
+};
+
+static void product_chunk(void *arg, size_t chunk, unsigned worker)
+{
+    const struct product_job *j = arg;
+    size_t t0 = chunk * j->per_chunk;
+    size_t t1 = t0 + j->per_chunk < j->total ? t0 + j->per_chunk : j->total;
+    for (uint32_t i = 0; i < j->s->n_products && t0 < t1; i++) {
+        const struct product *q = &j->s->products[i];
+        size_t tiles = matrix_n_tiles(q->w);
+        if (t0 >= tiles) {
+            t0 -= tiles;
+            t1 -= tiles;
+            continue;
+        }
+        struct matmul mm = {.w = q->w,
+                            .x = j->x,
+                            .n = j->n,
+                            .y = view_row(j->c, &q->dst, 0),
+                            .y_stride = j->c->p->regs[q->dst.reg].width,
+                            .bias = q->bias};
+        size_t end = t1 < tiles ? t1 : tiles;
+        j->c->k->matmul(&mm, t0, end, scratch_of(j->c, worker));
+        t0 = 0;
+        t1 -= end;
+    }
+}
+
+static void run_matmul(struct linnet_context *c, const struct step *s)
+{
+    size_t n = s->out_rows ? c->n_out : c->n_rows;
+    if (n == 0)
+        return;
+    struct act x = act_of(c, &s->a, s->quant, n);
+    struct product_job job = {.c = c, .s = s, .x = &x, .n = n};
+    for (uint32_t i = 0; i < s->n_products; i++)
+        job.total += matrix_n_tiles(s->products[i].w);
+    job.per_chunk = ceil_div(job.total, chunk_limit(c));
+    pool_run(c->pool, ceil_div(job.total, job.per_chunk), product_chunk, &job);
+}
+
+/* Sort (row, piece) pairs by expert: moe_x and moe_y list the rows of each expert one after another, in order
+ * of row. */
+static size_t group_by_expert(struct linnet_context *c, const struct step *s, uint32_t n_expert)
+{
+    uint32_t used = s->products[0].dst.n;
+    memset(c->moe_count, 0, n_expert * sizeof *c->moe_count);
+    for (size_t r = 0; r < c->n_rows; r++) {
+        int32_t id[LIMIT_EXPERTS];
+        memcpy(id, view_row(c, &s->c, r), used * sizeof *id);
+        for (uint32_t j = 0; j < used; j++)
+            c->moe_count[id[j]]++;
+    }
+    int32_t at = 0;
+    size_t n_active = 0;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        c->moe_start[e] = at;
+        at += c->moe_count[e];
+        if (c->moe_count[e])
+            c->moe_active[n_active++] = (int32_t)e;
+        c->moe_count[e] = 0;
+    }
+    for (size_t r = 0; r < c->n_rows; r++) {
+        int32_t id[LIMIT_EXPERTS];
+        memcpy(id, view_row(c, &s->c, r), used * sizeof *id);
+        for (uint32_t j = 0; j < used; j++) {
+            int32_t slot = c->moe_start[id[j]] + c->moe_count[id[j]]++;
+            c->moe_y[slot] = (int32_t)(r * used + j);
+            c->moe_x[slot] = s->a.n == 1 ? (int32_t)r : c->moe_y[slot];
+        }
+    }
+    return n_active;
+}
+
+/* Expert e's share of a product, tiles [t0, t1). */
+struct moe_job {
+    struct linnet_context *c;
+    const struct step *s;
+    const struct act *x;
+    size_t per_chunk, chunks_each, n_active; /* tiles; chunks per expert and product */
+};
+
+static void moe_chunk(void *arg, size_t chunk, unsigned worker)
+{
+    const struct moe_job *j = arg;
+    struct linnet_context *c = j->c;
+    size_t per_product = j->chunks_each * j->n_active;
+    const struct product *q = &j->s->products[chunk / per_product];
+    size_t rest = chunk % per_product;
+    int32_t e = c->moe_active[rest / j->chunks_each];
+    size_t tiles = matrix_n_tiles(q->w);
+    size_t t0 = rest % j->chunks_each * j->per_chunk;
+    size_t t1 = t0 + j->per_chunk < tiles ? t0 + j->per_chunk : tiles;
+    if (t0 >= t1)
+        return;
+    struct matmul mm = {.w = &q->w[e],
+                        .x = j->x,
+                        .x_rows = c->moe_x + c->moe_start[e],
+                        .y_rows = c->moe_y + c->moe_start[e],
+                        .n = (size_t)c->moe_count[e],
+                        .y = view_row(c, &q->dst, 0),
+                        .y_stride = q->dst.stride,
+                        .bias = q->bias ? q->bias + (size_t)e * q->w->n_rows : NULL};
+    c->k->matmul(&mm, t0, t1, scratch_of(c, worker));
+}
+
+static void run_moe(struct linnet_context *c, const struct step *s)
+{
+    if (c->n_rows == 0)
+        return;
+    size_t most = 0;
+    for (uint32_t i = 0; i < s->n_products; i++)
+        if (matrix_n_tiles(s->products[i].w) > most)
+            most = matrix_n_tiles(s->products[i].w);
+    struct act x = act_of(c, &s->a, s->quant, c->n_rows);
+    struct moe_job job = {.c = c, .s = s, .x = &x};
+    job.n_active = group_by_expert(c, s, s->products[0].n_w);
+    size_t pieces = ceil_div(chunk_limit(c), job.n_active * s->n_products);
+    job.per_chunk = ceil_div(most, pieces);
+    job.chunks_each = ceil_div(most, job.per_chunk);
+    pool_run(c->pool, job.chunks_each * job.n_active * s->n_products, moe_chunk, &job);
+}
+
+struct state_run {
+    struct linnet_context *c;
+    const struct step *s;
+};
+
+static void state_chunk(void *arg, size_t chunk, unsigned worker)
+{
+    const struct state_run *j = arg;
+    state_fns[j->s->op](j->c, j->s, &j->c->spans[chunk / j->s->n_parts], (uint32_t)(chunk % j->s->n_parts), worker);
+}
+
+static void run_state(struct linnet_context *c, const struct step *s)
+{
+    struct state_run job = {c, s};
+    pool_run(c->pool, c->n_spans * s->n_parts, state_chunk, &job);
+}
+
+struct attn_run {
+    struct linnet_context *c;
+    const struct step *s;
+};
+
+/* One block of rows against one KV head. */
+static void attn_chunk(void *arg, size_t chunk, unsigned worker)
+{
+    const struct attn_run *j = arg;
+    struct linnet_context *c = j->c;
+    const struct step *s = j->s;
+    const struct kv_slot *slot = &c->p->kvs[s->index];
+    const struct kv_place *at = &c->places[s->index];
+    const struct attn_block *b = &c->blocks[chunk / slot->n_head];
+    const struct span *span = &c->spans[b->span];
+    uint32_t head = (uint32_t)(chunk % slot->n_head), group = s->a.n / slot->n_head;
+    const float **q = c->attn_q + worker * c->attn_cap;
+    float **out = c->attn_out + worker * c->attn_cap;
+    int32_t *first = c->attn_range + (size_t)worker * 2 * c->attn_cap, *last = first + c->attn_cap;
+    float *sinks = s->attn->sinks ? c->attn_sinks + worker * c->attn_cap : NULL;
+    size_t n = 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        size_t row = b->row0 + i;
+        int32_t pos = c->pos[row];
+        int32_t from = s->attn->window && pos >= (int32_t)s->attn->window ? pos - (int32_t)s->attn->window + 1 : 0;
+        for (uint32_t g = 0; g < group; g++, n++) {
+            uint32_t h = head * group + g;
+            q[n] = view_row(c, &s->a, row) + (size_t)h * s->a.stride;
+            out[n] = view_row(c, &s->dst, row) + (size_t)h * s->dst.stride;
+            first[n] = from;
+            last[n] = pos;
+            if (sinks)
+                sinks[n] = s->attn->sinks[h];
+        }
+    }
+    struct attn_job job = {.n_q = n,
+                           .q = q,
+                           .out = out,
+                           .first = first,
+                           .last = last,
+                           .d_k = slot->d_k,
+                           .d_v = slot->d_v,
+                           .k_type = c->kv_k,
+                           .v_type = slot->v_in_k ? c->kv_k : c->kv_v,
+                           .pages = (const uint8_t *const *)span->s->pages[at->group],
+                           .k_off = at->k_off + head * KV_PAGE * at->k_row,
+                           .v_off = at->v_off + head * KV_PAGE * at->v_row,
+                           .k_stride = at->k_row,
+                           .v_stride = at->v_row,
+                           .scale = s->attn->scale,
+                           .softcap = s->attn->softcap,
+                           .sinks = sinks};
+    c->k->attention(&job, scratch_of(c, worker));
+}
+
+static void run_attention(struct linnet_context *c, const struct step *s)
+{
+    struct attn_run job = {c, s};
+    pool_run(c->pool, c->n_blocks * c->p->kvs[s->index].n_head, attn_chunk, &job);
+}
+
+static void run_step(struct linnet_context *c, size_t i)
+{
+    const struct step *s = &c->p->steps[i];
+    switch (s->op) {
+    case OP_MATMUL: run_matmul(c, s); break;
+    case OP_MOE_MATMUL: run_moe(c, s); break;
+    case OP_ATTENTION: run_attention(c, s); break;
+    default:
+        if (op_infos[s->op].kind == OP_STATE)
+            run_state(c, s);
+        else
+            run_rows(c, i, i + 1);
+        break;
+    }
+}
+
+/* First step after `i` of the dispatch that i begins. */
+static size_t dispatch_end(const struct plan *p, size_t i)
+{
+    size_t j = i + 1;
+    while (j < p->n_steps && p->steps[j].dispatch == p->steps[i].dispatch)
+        j++;
+    return j;
+}
+
+static linnet_status run_plain(struct linnet_context *c, linnet_error *e)
+{
+    const struct plan *p = c->p;
+    for (size_t i = 0, next; i < p->n_steps; i = next) {
+        next = dispatch_end(p, i);
+        if (op_infos[p->steps[i].op].kind == OP_ROW)
+            run_rows(c, i, next);
+        else
+            run_step(c, i);
+        if (atomic_load_explicit(&c->cancel, memory_order_relaxed))
+            return err_set(e, LINNET_CANCELLED, "the run was stopped by the caller");
+    }
+    return LINNET_OK;
+}
+
+static void capture(struct linnet_context *c, const struct step *s, struct view v)
+{
+    if (v.reg < 0 || strcmp(c->p->regs[v.reg].name, c->observer.capture) != 0)
+        return;
+    const struct plan_reg *r = &c->p->regs[v.reg];
+    c->observer.captured(c->observer.user, s->layer, reg_row(c, v.reg, 0), r->out_rows ? c->n_out : c->n_rows,
+                         r->width);
+}
+
+/* The last step that a skipped layer still runs: what stores its keys and values. `i` is its OP_LAYER. */
+static size_t skip_from(const struct plan *p, size_t i)
+{
+    size_t stop = i;
+    for (size_t j = i + 1; j < p->n_steps && p->steps[j].op != OP_LAYER; j++)
+        if (p->steps[j].op == OP_KV_STORE)
+            stop = j;
+    return stop;
+}
+
+/* As run_plain, step by step, with everything an observer may ask for. */
+static linnet_status run_observed(struct linnet_context *c, linnet_error *e)
+{
+    const struct plan *p = c->p;
+    const linnet_observer *o = &c->observer;
+    size_t skip_after = SIZE_MAX; /* past this step, go on at the next layer */
+    for (size_t i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        if (s->op == OP_LAYER) {
+            skip_after = SIZE_MAX;
+            bool skip = s->layer >= 0 && (uint32_t)s->layer >= o->exit_layer;
+            if (s->layer >= 0 && !skip && o->before_layer)
+                skip = o->before_layer(o->user, (uint32_t)s->layer, reg_row(c, s->a.reg, 0), c->n_rows, s->a.width);
+            if (skip)
+                skip_after = skip_from(p, i);
+        } else if (i <= skip_after) {
+            run_step(c, i);
+            if (o->capture && o->captured) {
+                capture(c, s, s->dst);
+                for (uint32_t j = 0; j < s->n_products; j++)
+                    capture(c, s, s->products[j].dst);
+            }
+        }
+        if (atomic_load_explicit(&c->cancel, memory_order_relaxed))
+            return err_set(e, LINNET_CANCELLED, "the run was stopped by the caller");
+    }
+    return LINNET_OK;
+}
+
+/* Cut each span's rows into attention blocks. */
+static void make_blocks(struct linnet_context *c)
+{
+    c->n_blocks = 0;
+    for (uint32_t i = 0; i < c->n_spans; i++)
+        for (size_t r = 0; r < c->spans[i].n; r += ATTN_ROWS) {
+            size_t n = c->spans[i].n - r < ATTN_ROWS ? c->spans[i].n - r : ATTN_ROWS;
+            c->blocks[c->n_blocks++] = (struct attn_block){i, (uint32_t)(c->spans[i].row0 + r), (uint32_t)n};
+        }
+}
+
+linnet_status exec_run(struct linnet_context *c, linnet_error *e)
+{
+    make_blocks(c);
+    return c->observed ? run_observed(c, e) : run_plain(c, e);
+}
+
+uint64_t exec_bytes(const struct plan *p, uint32_t n_batch)
+{
+    return ((uint64_t)(p->row_floats + p->out_floats) * sizeof(float) + p->row_quant + p->out_quant) * n_batch;
+}
+
+/* The widest needs of any step: heads per KV head, experts, experts per token. */
+static void most(const struct plan *p, size_t *heads, size_t *experts, size_t *used)
+{
+    *heads = *experts = *used = 1;
+    for (size_t i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        if (s->op == OP_ATTENTION && s->a.n / p->kvs[s->index].n_head > *heads)
+            *heads = s->a.n / p->kvs[s->index].n_head;
+        if (s->op != OP_MOE_MATMUL)
+            continue;
+        if (s->products[0].n_w > *experts)
+            *experts = s->products[0].n_w;
+        if (s->products[0].dst.n > *used)
+            *used = s->products[0].dst.n;
+    }
+}
+
+static bool map_registers(struct linnet_context *c)
+{
+    const struct plan *p = c->p;
+    size_t sizes[4] = {p->row_floats * sizeof(float), p->out_floats * sizeof(float), p->row_quant, p->out_quant};
+    uint8_t *at[4];
+    size_t total = 0, offset[4];
+    for (int i = 0; i < 4; i++) {
+        offset[i] = total;
+        if (!size_mul(sizes[i], c->n_batch, &sizes[i]) || !size_align(sizes[i], 4096, &sizes[i]) ||
+            !size_add(total, sizes[i], &total))
+            return false;
+    }
+    c->work_size = total;
+    c->work = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (c->work == MAP_FAILED) {
+        c->work = NULL;
+        return false;
+    }
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t *)c->work + offset[i];
+    c->regs = (float *)(void *)at[0];
+    c->out_regs = (float *)(void *)at[1];
+    c->quants = at[2];
+    c->out_quants = at[3];
+    return true;
+}
+
+linnet_status exec_init(struct linnet_context *c, linnet_error *e)
+{
+    size_t heads, experts, used, n = c->n_batch, threads = pool_threads(c->pool);
+    most(c->p, &heads, &experts, &used);
+    c->attn_cap = heads * ATTN_ROWS;
+    c->scratch = ARENA_ARRAY(&c->arena, threads * KERNEL_SCRATCH, uint8_t);
+    c->attn_q = ARENA_ARRAY(&c->arena, threads * c->attn_cap, const float *);
+    c->attn_out = ARENA_ARRAY(&c->arena, threads * c->attn_cap, float *);
+    c->attn_range = ARENA_ARRAY(&c->arena, threads * c->attn_cap * 2, int32_t);
+    c->attn_sinks = ARENA_ARRAY(&c->arena, threads * c->attn_cap, float);
+    c->token = ARENA_ARRAY(&c->arena, n, int32_t);
+    c->pos = ARENA_ARRAY(&c->arena, n, int32_t);
+    c->out_row = ARENA_ARRAY(&c->arena, n, int32_t);
+    c->span_of = ARENA_ARRAY(&c->arena, n, uint32_t);
+    c->spans = ARENA_ARRAY(&c->arena, n, struct span);
+    c->blocks = ARENA_ARRAY(&c->arena, n, struct attn_block);
+    c->moe_count = ARENA_ARRAY(&c->arena, experts, int32_t);
+    c->moe_start = ARENA_ARRAY(&c->arena, experts, int32_t);
+    c->moe_active = ARENA_ARRAY(&c->arena, experts, int32_t);
+    c->moe_x = ARENA_ARRAY(&c->arena, n * used, int32_t);
+    c->moe_y = ARENA_ARRAY(&c->arena, n * used, int32_t);
+    bool all = c->scratch && c->attn_q && c->attn_out && c->attn_range && c->attn_sinks && c->token && c->pos &&
+               c->out_row && c->span_of && c->spans && c->blocks && c->moe_count && c->moe_start &&
+               c->moe_active && c->moe_x && c->moe_y;
+    if (!all || !map_registers(c))
+        return err_memory(e, "working memory of a context; a smaller n_batch needs less",
+                          (size_t)exec_bytes(c->p, c->n_batch));
+    return LINNET_OK;
+}

@@ -1,0 +1,55 @@
+/*
+ * What the executor's parts share: where the rows of registers lie, and the tables of functions by operation.
+ */
+#ifndef LINNET_RUN_EXEC_H
+#define LINNET_RUN_EXEC_H
+
+#include "run/context.h"
+
+static inline float *reg_row(const struct linnet_context *c, int32_t reg, size_t row)
+{
+    const struct plan_reg *r = &c->p->regs[reg];
+    if (reg == c->p->logits.reg)
+        return c->logits_out + row * r->width;
+    float *base = r->out_rows ? c->out_regs : c->regs;
+    return base + r->offset * c->n_batch + row * r->width;
+}
+
+static inline float *view_row(const struct linnet_context *c, const struct view *v, size_t row)
+{
+    return reg_row(c, v->reg, row) + v->off;
+}
+
+static inline uint8_t *quant_base(const struct linnet_context *c, int32_t q)
+{
+    const struct plan_quant *b = &c->p->quants[q];
+    return (b->out_rows ? c->out_quants : c->quants) + b->offset * c->n_batch;
+}
+
+/* The batch row that row `row` of a step stands for. */
+static inline size_t batch_row(const struct linnet_context *c, const struct step *s, size_t row)
+{
+    return s->out_rows ? (size_t)c->out_row[row] : row;
+}
+
+/* A view as the input of products. */
+static inline struct act act_of(const struct linnet_context *c, const struct view *v, int32_t quant, size_t rows)
+{
+    return (struct act){.n_rows = rows * v->n,
+                        .width = v->width,
+                        .x = view_row(c, v, 0),
+                        .x_stride = v->n == 1 ? c->p->regs[v->reg].width : v->stride,
+                        .quant = quant >= 0 ? quant_base(c, quant) : NULL};
+}
+
+/* Row-local operations: one row. NULL for operations that are not. */
+typedef void row_fn(struct linnet_context *c, const struct step *s, size_t row);
+extern row_fn *const row_fns[OP_COUNT];
+
+/* Recurrent operations: part `part` of step.n_parts for all rows of a span, in order; reads and writes that part of
+ * the session's state. Parts are independent of each other. */
+typedef void state_fn(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
+                      unsigned worker);
+extern state_fn *const state_fns[OP_COUNT];
+
+#endif

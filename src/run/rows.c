@@ -1,0 +1,323 @@
+/*
+ * Row-local operations: each computes one row of its output from the same row of its inputs.
+ */
+#include "base/limits.h"
+#include "run/exec.h"
+
+#include <math.h>
+#include <string.h>
+
+static void do_embed(struct linnet_context *c, const struct step *s, size_t row)
+{
+    matrix_row(s->mat, (size_t)c->token[batch_row(c, s, row)], view_row(c, &s->dst, row));
+}
+
+static void do_embed_pos(struct linnet_context *c, const struct step *s, size_t row)
+{
+    matrix_row(s->mat, (size_t)c->pos[batch_row(c, s, row)], view_row(c, &s->dst, row));
+}
+
+static void do_rope_table(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const struct rope_table *t = &c->p->ropes[s->index];
+    const double *freq = c->n_ctx > t->long_above ? t->freq_long : t->freq;
+    float *cs = view_row(c, &s->dst, row), *sn = cs + t->n_rot / 2;
+    double pos = c->pos[batch_row(c, s, row)];
+    for (uint32_t i = 0; i < t->n_rot / 2; i++) {
+        cs[i] = (float)cos(pos * freq[i]) * t->mag;
+        sn[i] = (float)sin(pos * freq[i]) * t->mag;
+    }
+}
+
+/* Elementwise steps run once when all views are in one piece each, else piece by piece. */
+struct pieces {
+    uint32_t n, width;
+    uint32_t dst, a, b; /* strides */
+};
+
+static struct pieces pieces_of(const struct step *s)
+{
+    const struct view *d = &s->dst, *a = &s->a, *b = s->b.reg >= 0 ? &s->b : &s->a;
+    bool flat = (d->n == 1 || d->stride == d->width) && (a->n == 1 || a->stride == a->width) &&
+                (b->n == 1 || b->stride == b->width);
+    if (flat)
+        return (struct pieces){1, d->n * d->width, 0, 0, 0};
+    uint32_t n = d->n > a->n ? d->n : a->n;
+    if (b->n > n)
+        n = b->n;
+    uint32_t width = d->n * d->width / n;
+    /* a view in one piece lies flat, whatever the pieces of the others */
+    return (struct pieces){n, width, d->n == 1 ? width : d->stride, a->n == 1 ? width : a->stride,
+                           b->n == 1 ? width : b->stride};
+}
+
+#define EACH_PIECE(...)                                                                                          \
+    const struct pieces ps = pieces_of(s);                                                                       \
+    float *y = view_row(c, &s->dst, row);                                                                        \
+    const float *a = view_row(c, &s->a, row);                                                                    \
+    for (uint32_t i = 0; i < ps.n; i++, y += ps.dst, a += ps.a) {                                                \
+        __VA_ARGS__;                                                                                             \
+    }
+
+static void do_copy(struct linnet_context *c, const struct step *s, size_t row)
+{
+    EACH_PIECE(memmove(y, a, ps.width * sizeof *y))
+}
+
+static void do_add(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const float *b = view_row(c, &s->b, row);
+    EACH_PIECE(c->k->add(y, a, b, ps.width); b += ps.b)
+}
+
+static void do_mul(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const float *b = view_row(c, &s->b, row);
+    EACH_PIECE(c->k->mul(y, a, b, ps.width); b += ps.b)
+}
+
+static void do_scale(struct linnet_context *c, const struct step *s, size_t row)
+{
+    EACH_PIECE(c->k->scale(y, a, s->f, ps.width))
+}
+
+static void do_add_vec(struct linnet_context *c, const struct step *s, size_t row)
+{
+    EACH_PIECE(c->k->add(y, a, s->w + (size_t)i * ps.width, ps.width))
+}
+
+static void do_mul_vec(struct linnet_context *c, const struct step *s, size_t row)
+{
+    EACH_PIECE(c->k->mul(y, a, s->w + (size_t)i * ps.width, ps.width))
+}
+
+static void do_norm(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const uint32_t n = s->a.width;
+    float *y = view_row(c, &s->dst, row);
+    const float *a = view_row(c, &s->a, row);
+    for (uint32_t i = 0; i < s->a.n; i++, y += s->dst.stride, a += s->a.stride) {
+        size_t at = s->per_piece ? (size_t)i * n : 0;
+        const float *w = s->w ? s->w + at : NULL, *b = s->w2 ? s->w2 + at : NULL;
+        switch ((enum norm_kind)s->kind) {
+        case NORM_RMS: c->k->rms_norm(y, a, w, n, s->f); break;
+        case NORM_LAYER: c->k->layer_norm(y, a, w, b, n, s->f); break;
+        case NORM_L2: c->k->l2_norm(y, a, n, s->f); break;
+        }
+    }
+}
+
+static void apply_act(const struct kernels *k, enum act_kind kind, float *y, const float *x, size_t n)
+{
+    switch (kind) {
+    case ACT_SILU: k->silu(y, x, n); break;
+    case ACT_GELU: k->gelu(y, x, n); break;
+    case ACT_GELU_ERF: k->gelu_erf(y, x, n); break;
+    case ACT_RELU2: k->relu2(y, x, n); break;
+    case ACT_SIGMOID: k->sigmoid(y, x, n); break;
+    case ACT_SOFTPLUS: k->softplus(y, x, n); break;
+    case ACT_TANH: k->tanh(y, x, n); break;
+    case ACT_EXP: k->exp(y, x, n); break;
+    }
+}
+
+static void do_act(struct linnet_context *c, const struct step *s, size_t row)
+{
+    EACH_PIECE(apply_act(c->k, (enum act_kind)s->kind, y, a, ps.width))
+}
+
+/* y = sigmoid(g) * u, in blocks, so that y may be g or u. */
+static void sigmoid_mul(const struct kernels *k, float *y, const float *g, const float *u, size_t n)
+{
+    float t[256];
+    for (size_t i = 0; i < n; i += 256) {
+        size_t m = n - i < 256 ? n - i : 256;
+        k->sigmoid(t, g + i, m);
+        k->mul(y + i, t, u + i, m);
+    }
+}
+
+/* The clamped SwiGLU of gpt-oss (specification F15.5). */
+static void oai_mul(const struct kernels *k, float *y, const float *g, const float *u, size_t n)
+{
+    const float alpha = 1.702f, limit = 7.0f;
+    float a[256], t[256];
+    for (size_t i = 0; i < n; i += 256) {
+        size_t m = n - i < 256 ? n - i : 256;
+        for (size_t j = 0; j < m; j++) {
+            a[j] = g[i + j] > limit ? limit : g[i + j];
+            t[j] = alpha * a[j];
+        }
+        k->sigmoid(t, t, m);
+        for (size_t j = 0; j < m; j++) {
+            float up = u[i + j] > limit ? limit : u[i + j] < -limit ? -limit : u[i + j];
+            y[i + j] = a[j] * t[j] * (up + 1.0f);
+        }
+    }
+}
+
+static void apply_gate(const struct kernels *k, enum gate_kind kind, float *y, const float *g, const float *u,
+                       size_t n)
+{
+    switch (kind) {
+    case GATE_SILU: k->silu_mul(y, g, u, n); break;
+    case GATE_GELU: k->gelu_mul(y, g, u, n); break;
+    case GATE_SIGMOID: sigmoid_mul(k, y, g, u, n); break;
+    case GATE_OAI: oai_mul(k, y, g, u, n); break;
+    }
+}
+
+static void do_gate(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const float *b = view_row(c, &s->b, row);
+    EACH_PIECE(apply_gate(c->k, (enum gate_kind)s->kind, y, a, b, ps.width); b += ps.b)
+}
+
+static void do_softcap(struct linnet_context *c, const struct step *s, size_t row)
+{
+    EACH_PIECE(c->k->softcap(y, a, s->f, ps.width))
+}
+
+static void do_rope(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const uint32_t n_rot = s->a.width;
+    const float *t = view_row(c, &s->a, batch_row(c, s, row));
+    float *x = view_row(c, &s->dst, row);
+    for (uint32_t i = 0; i < s->dst.n; i++)
+        c->k->rope(x + (size_t)i * s->dst.stride, t, t + n_rot / 2, n_rot, s->kind == ROPE_NEOX);
+}
+
+static void do_pos_scale(struct linnet_context *c, const struct step *s, size_t row)
+{
+    float steps = floorf((float)c->pos[batch_row(c, s, row)] / s->f2);
+    float f = 1.0f + s->f * (float)log(1.0 + (double)steps);
+    EACH_PIECE(c->k->scale(y, a, f, ps.width))
+}
+
+static void do_kv_store(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const struct kv_place *at = &c->places[s->index];
+    const struct kv_slot *slot = &c->p->kvs[s->index];
+    size_t pos = (size_t)c->pos[row];
+    uint8_t *page = c->spans[c->span_of[row]].s->pages[at->group][pos / KV_PAGE];
+    const float *k = view_row(c, &s->a, row);
+    const float *v = slot->v_in_k ? NULL : view_row(c, &s->b, row);
+    for (uint32_t h = 0; h < slot->n_head; h++) {
+        size_t r = (size_t)h * KV_PAGE + pos % KV_PAGE;
+        c->k->kv_store(c->kv_k, k + (size_t)h * s->a.stride, page + at->k_off + r * at->k_row, slot->d_k);
+        if (v)
+            c->k->kv_store(c->kv_v, v + (size_t)h * s->b.stride, page + at->v_off + r * at->v_row, slot->d_v);
+    }
+}
+
+static void do_quantise(struct linnet_context *c, const struct step *s, size_t row)
+{
+    struct act a = act_of(c, &s->a, s->index, s->out_rows ? c->n_out : c->n_rows);
+    c->k->quantise(&a, row * s->a.n, (row + 1) * s->a.n);
+}
+
+static void do_select(struct linnet_context *c, const struct step *s, size_t row)
+{
+    memcpy(view_row(c, &s->dst, row), view_row(c, &s->a, (size_t)c->out_row[row]), s->a.width * sizeof(float));
+}
+
+static void do_combine(struct linnet_context *c, const struct step *s, size_t row)
+{
+    float *y = view_row(c, &s->dst, row);
+    const float *a = view_row(c, &s->a, row), *w = view_row(c, &s->b, row);
+    c->k->scale(y, a, w[0], s->dst.width);
+    for (uint32_t j = 1; j < s->a.n; j++)
+        c->k->axpy(y, w[j], a + (size_t)j * s->a.stride, s->dst.width);
+}
+
+/* Scores of the experts for the choice: [n_expert] in place of logits `p`, and the weights in `p`. */
+static void router_scores(const struct kernels *k, const struct router *r, float *p, float *score)
+{
+    switch (r->kind) {
+    case ROUTER_SOFTMAX: k->softmax(p, r->n_expert); break;
+    case ROUTER_SIGMOID: k->sigmoid(p, p, r->n_expert); break;
+    case ROUTER_SOFTMAX_OF_CHOSEN: break;
+    case ROUTER_SQRT_SOFTPLUS:
+        k->softplus(p, p, r->n_expert);
+        for (uint32_t i = 0; i < r->n_expert; i++)
+            p[i] = sqrtf(p[i]);
+        break;
+    }
+    for (uint32_t i = 0; i < r->n_expert; i++)
+        score[i] = r->bias ? p[i] + r->bias[i] : p[i];
+}
+
+/* Close all experts but those of the best groups. A group is judged by its best expert (softmax routers,
+ * DeepSeek-V2) or the sum of its two best (DeepSeek-V3 and later). */
+static void limit_groups(const struct router *r, float *score)
+{
+    uint32_t each = r->n_expert / r->n_group;
+    bool two = r->kind != ROUTER_SOFTMAX && each > 1;
+    for (uint32_t closed = 0; closed < r->n_group - r->n_group_used; closed++) {
+        uint32_t worst = 0;
+        float worst_value = INFINITY;
+        for (uint32_t g = 0; g < r->n_group; g++) {
+            const float *s = score + (size_t)g * each;
+            float best = -INFINITY, second = -INFINITY;
+            for (uint32_t i = 0; i < each; i++) {
+                if (s[i] > best) {
+                    second = best;
+                    best = s[i];
+                } else if (s[i] > second) {
+                    second = s[i];
+                }
+            }
+            float value = two ? best + second : best;
+            /* of equals the later group goes; a closed one is skipped */
+            if (best > -INFINITY && value <= worst_value) {
+                worst_value = value;
+                worst = g;
+            }
+        }
+        for (uint32_t i = 0; i < each; i++)
+            score[(size_t)worst * each + i] = -INFINITY;
+    }
+}
+
+static void do_route(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const struct router *r = s->router;
+    float *p = view_row(c, &s->a, row), *w = view_row(c, &s->dst, row);
+    float score[LIMIT_EXPERTS];
+    int32_t ids[LIMIT_EXPERTS];
+    router_scores(c->k, r, p, score);
+    if (r->n_group > 1)
+        limit_groups(r, score);
+    float sum = 0.0f;
+    for (uint32_t j = 0; j < r->n_used; j++) {
+        /* of equals the lower id; NaN is never above anything, so some id is always chosen */
+        int32_t best = -1;
+        for (uint32_t i = 0; i < r->n_expert; i++) {
+            bool taken = false;
+            for (uint32_t t = 0; t < j && !taken; t++)
+                taken = ids[t] == (int32_t)i;
+            if (!taken && (best < 0 || score[i] > score[best]))
+                best = (int32_t)i;
+        }
+        ids[j] = best;
+        w[j] = p[best];
+    }
+    memcpy(view_row(c, &s->c, row), ids, r->n_used * sizeof *ids);
+    if (r->kind == ROUTER_SOFTMAX_OF_CHOSEN)
+        c->k->softmax(w, r->n_used);
+    for (uint32_t j = 0; j < r->n_used; j++)
+        sum += w[j];
+    float f = r->normalise ? 1.0f / fmaxf(sum, 0x1p-14f) : 1.0f;
+    for (uint32_t j = 0; j < r->n_used; j++)
+        w[j] = w[j] * f * r->scale;
+}
+
+row_fn *const row_fns[OP_COUNT] = {
+    [OP_EMBED] = do_embed,       [OP_EMBED_POS] = do_embed_pos, [OP_ROPE_TABLE] = do_rope_table,
+    [OP_COPY] = do_copy,         [OP_ADD] = do_add,             [OP_MUL] = do_mul,
+    [OP_SCALE] = do_scale,       [OP_ADD_VEC] = do_add_vec,     [OP_MUL_VEC] = do_mul_vec,
+    [OP_NORM] = do_norm,         [OP_ACT] = do_act,             [OP_GATE] = do_gate,
+    [OP_SOFTCAP] = do_softcap,   [OP_ROPE] = do_rope,           [OP_POS_SCALE] = do_pos_scale,
+    [OP_KV_STORE] = do_kv_store, [OP_QUANTISE] = do_quantise,   [OP_ROUTE] = do_route,
+    [OP_COMBINE] = do_combine,   [OP_SELECT] = do_select,
+};
