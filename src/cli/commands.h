@@ -8,10 +8,13 @@
 #include "cli/cli.h"
 
 #define CLI_COMMANDS(X)                                                                            \
+    X(run)                                                                                         \
     X(pull)                                                                                        \
     X(list)                                                                                        \
     X(rm)                                                                                          \
     X(inspect)                                                                                     \
+    X(perplexity)                                                                                  \
+    X(logits)                                                                                      \
     X(dequant)                                                                                     \
     X(completion)                                                                                  \
     X(manual)

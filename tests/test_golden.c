@@ -1,0 +1,250 @@
+/*
+ * Golden cases: tiny models of every family against the logits another implementation computes, and the promise
+ * that the bits do not depend on how a text is cut, on the number of threads, or on company in the batch.
+ *
+ * Data: ../shared/golden (see its README). A case whose architecture is not in the family table is not run.
+ */
+#include "test.h"
+
+#include "model/family.h"
+
+#include <jansson.h>
+#include <math.h>
+
+struct golden {
+    char name[128];
+    json_t *meta;
+    int32_t *tokens;
+    size_t n_tokens, n_vocab;
+    float *want;
+    double tolerance;
+    char path[4096];
+};
+
+static float *read_floats(const char *path, size_t n)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    float *v = malloc(n * sizeof *v);
+    size_t got = fread(v, sizeof *v, n, f);
+    fclose(f);
+    if (got != n) {
+        free(v);
+        return NULL;
+    }
+    return v;
+}
+
+/* The reference to compare with: exact GELU where there is one, unquantised activations for quantised weights. */
+static float *read_wanted(const char *name, size_t n)
+{
+    static const char *const kinds[] = {"logits_exact", "ideal.logits", "logits"};
+    for (size_t i = 0; i < 3; i++) {
+        char file[256];
+        snprintf(file, sizeof file, "golden/%s.%s.f32", name, kinds[i]);
+        const char *path = test_shared(file);
+        if (path)
+            return read_floats(path, n);
+    }
+    return NULL;
+}
+
+static void golden_open(struct golden *g, const char *name)
+{
+    char file[256];
+    memset(g, 0, sizeof *g);
+    snprintf(g->name, sizeof g->name, "%s", name);
+    snprintf(file, sizeof file, "golden/%s.json", name);
+    json_error_t je;
+    g->meta = json_load_file(test_shared(file), 0, &je);
+    assert_non_null(g->meta);
+    json_t *tokens = json_object_get(g->meta, "tokens");
+    g->n_tokens = json_array_size(tokens);
+    g->n_vocab = (size_t)json_integer_value(json_object_get(g->meta, "n_vocab"));
+    g->tokens = malloc(g->n_tokens * sizeof *g->tokens);
+    for (size_t i = 0; i < g->n_tokens; i++)
+        g->tokens[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
+    json_t *tol = json_object_get(g->meta, "tolerance_nmse");
+    json_t *quantised = json_object_get(tol, "vs_ideal_quantised_activations");
+    if (json_is_object(tol))
+        g->tolerance = json_number_value(quantised ? quantised : json_object_get(tol, "vs_logits"));
+    else
+        g->tolerance = json_number_value(tol);
+    json_t *exact = json_is_object(tol) ? json_object_get(tol, "vs_logits_exact") : NULL;
+    if (exact)
+        g->tolerance = json_number_value(exact);
+    g->want = read_wanted(name, g->n_tokens * g->n_vocab);
+    assert_non_null(g->want);
+    snprintf(file, sizeof file, "golden/%s.gguf", name);
+    snprintf(g->path, sizeof g->path, "%s", test_shared(file));
+}
+
+static void golden_close(struct golden *g)
+{
+    json_decref(g->meta);
+    free(g->tokens);
+    free(g->want);
+}
+
+struct runner {
+    linnet_model *m;
+    linnet_context *c;
+};
+
+static void runner_open(struct runner *r, const struct golden *g, unsigned threads)
+{
+    linnet_error e;
+    linnet_model_options mo;
+    linnet_model_defaults(&mo);
+    mo.threads = threads;
+    mo.isa = getenv("LINNET_ISA");
+    assert_ok(linnet_model_open(g->path, &mo, &r->m, &e), e);
+    linnet_context_options co;
+    linnet_context_defaults(&co);
+    co.n_ctx = (uint32_t)json_integer_value(json_object_get(g->meta, "n_ctx"));
+    co.kv_k = co.kv_v = LINNET_KV_F32;
+    if (linnet_context_create(r->m, &co, &r->c, &e) == LINNET_INVALID) { /* learned positions: fewer than asked for */
+        co.n_ctx = 0;
+        assert_ok(linnet_context_create(r->m, &co, &r->c, &e), e);
+    }
+}
+
+static void runner_close(struct runner *r)
+{
+    linnet_context_free(r->c);
+    linnet_model_close(r->m);
+}
+
+/* All logits of the case, its tokens run `chunk` at a time. */
+static float *run_chunks(struct runner *r, const struct golden *g, size_t chunk)
+{
+    linnet_error e;
+    linnet_session *s;
+    float *out = malloc(g->n_tokens * g->n_vocab * sizeof *out);
+    assert_ok(linnet_session_create(r->c, &s, &e), e);
+    for (size_t at = 0; at < g->n_tokens; at += chunk) {
+        size_t n = g->n_tokens - at < chunk ? g->n_tokens - at : chunk;
+        linnet_item item = {s, g->tokens + at, n, LINNET_WANT_ALL};
+        assert_ok(linnet_run(r->c, &item, 1, &e), e);
+        for (size_t i = 0; i < n; i++)
+            memcpy(out + (at + i) * g->n_vocab, linnet_logits(r->c, 0, i), g->n_vocab * sizeof *out);
+    }
+    linnet_session_free(s);
+    return out;
+}
+
+static double nmse(const float *a, const float *b, size_t n)
+{
+    double num = 0, den = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+        num += d * d;
+        den += (double)b[i] * (double)b[i];
+    }
+    return num / den;
+}
+
+static void same_bits(const struct golden *g, const char *what, const float *a, const float *b)
+{
+    if (memcmp(a, b, g->n_tokens * g->n_vocab * sizeof *a) != 0)
+        fail_msg("%s: logits %s differ from those of the whole batch", g->name, what);
+}
+
+/* Two sessions interleaved in one batch, one of them a few tokens ahead. */
+static void check_company(struct runner *r, const struct golden *g, const float *alone)
+{
+    linnet_error e;
+    linnet_session *s[2];
+    assert_ok(linnet_session_create(r->c, &s[0], &e), e);
+    assert_ok(linnet_session_create(r->c, &s[1], &e), e);
+    linnet_item head = {s[1], g->tokens, 5, LINNET_WANT_NONE};
+    assert_ok(linnet_run(r->c, &head, 1, &e), e);
+    for (size_t at = 0; at + 5 + 3 <= g->n_tokens; at += 3) {
+        linnet_item items[2] = {{s[0], g->tokens + at, 3, LINNET_WANT_ALL},
+                                {s[1], g->tokens + at + 5, 3, LINNET_WANT_LAST}};
+        assert_ok(linnet_run(r->c, items, 2, &e), e);
+        size_t row = g->n_vocab * sizeof(float);
+        for (size_t i = 0; i < 3; i++)
+            assert_memory_equal(linnet_logits(r->c, 0, i), alone + (at + i) * g->n_vocab, row);
+        assert_memory_equal(linnet_logits(r->c, 1, 2), alone + (at + 7) * g->n_vocab, row);
+    }
+    linnet_session_free(s[0]);
+    linnet_session_free(s[1]);
+}
+
+static void check_case(const char *name)
+{
+    struct golden g;
+    golden_open(&g, name);
+    const size_t chunks[] = {1, 3, 16};
+    struct runner r;
+    runner_open(&r, &g, 1);
+    float *whole = run_chunks(&r, &g, g.n_tokens);
+    double e = nmse(whole, g.want, g.n_tokens * g.n_vocab);
+    printf("# %-32s NMSE %.3g (tolerance %.3g)\n", name, e, g.tolerance);
+    if (!(e <= g.tolerance))
+        fail_msg("%s: NMSE %g is above %g", name, e, g.tolerance);
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        float *part = run_chunks(&r, &g, chunks[i]);
+        same_bits(&g, "in chunks", part, whole);
+        free(part);
+    }
+    check_company(&r, &g, whole);
+    runner_close(&r);
+    const unsigned threads[] = {2, 7};
+    for (size_t i = 0; i < 2; i++) {
+        runner_open(&r, &g, threads[i]);
+        float *other = run_chunks(&r, &g, g.n_tokens);
+        same_bits(&g, "of more threads", other, whole);
+        float *one = run_chunks(&r, &g, 1);
+        same_bits(&g, "of more threads, token by token,", one, whole);
+        free(one);
+        free(other);
+        runner_close(&r);
+    }
+    free(whole);
+    golden_close(&g);
+}
+
+static void case_test(void **state)
+{
+    check_case(*state);
+}
+
+/* Names and architectures of INDEX.tsv that this build knows. */
+static size_t list_cases(struct CMUnitTest *tests, size_t cap)
+{
+    const char *path = test_shared("golden/INDEX.tsv");
+    FILE *f = path ? fopen(path, "r") : NULL;
+    char line[4096];
+    size_t n = 0;
+    const char *only = getenv("GOLDEN");
+    while (f && fgets(line, sizeof line, f)) {
+        char name[128], arch[128];
+        if (sscanf(line, "%127s %127s", name, arch) != 2 || !family_of(arch) || n == cap)
+            continue;
+        if (only && strcmp(only, name) != 0)
+            continue;
+        char *copy = strdup(name);
+        tests[n++] = (struct CMUnitTest){copy, case_test, NULL, NULL, copy};
+    }
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static void golden_cases_are_there(void **state)
+{
+    (void)state;
+    if (!test_shared("golden/INDEX.tsv"))
+        test_skip_shared("test_golden");
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[257];
+    tests[0] = (struct CMUnitTest)cmocka_unit_test(golden_cases_are_there);
+    size_t n = 1 + list_cases(tests + 1, 256);
+    return _cmocka_run_group_tests("golden", tests, n, NULL, NULL);
+}
