@@ -35,6 +35,7 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_ROUTE] = {"route", OP_ROW},
     [OP_COMBINE] = {"combine", OP_ROW},
     [OP_SELECT] = {"select", OP_ROW},
+    [OP_CONV] = {"conv", OP_STATE},
     [OP_MATMUL] = {"matmul", OP_OTHER},
     [OP_MOE_MATMUL] = {"moe_matmul", OP_OTHER},
     [OP_ATTENTION] = {"attention", OP_OTHER},
@@ -372,6 +373,21 @@ struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t
     s->state = state;
     s->n_parts = n_parts;
     return s;
+}
+
+struct view plan_conv(struct plan *p, const char *name, const struct conv_step *conv, struct view x)
+{
+    if (!conv->weight || !usable(p, x))
+        return view_none();
+    if (x.n != 1 || conv->n_taps == 0)
+        broken(p, "a convolution of shapes that do not fit");
+    struct view y = plan_new(p, name, x.width);
+    size_t state = plan_state(p, (size_t)(conv->n_taps - 1) * x.width);
+    struct step *s = plan_state_step(p, OP_CONV, y, state, (x.width + CONV_BLOCK - 1) / CONV_BLOCK, conv,
+                                     sizeof *conv);
+    if (s)
+        s->a = x;
+    return y;
 }
 
 static bool same_view(struct view a, struct view b)

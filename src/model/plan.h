@@ -68,6 +68,8 @@ enum op {
     OP_ROUTE,      /* dst [n_used] weights and c [n_used] expert ids (int32 bits) from router logits a */
     OP_COMBINE,    /* dst = sum over j, in order, of b[j] * piece j of a */
     OP_SELECT,     /* dst (output rows) = a (batch rows) */
+    /* recurrent: a session's rows in order */
+    OP_CONV, /* dst = causal depthwise convolution of a over positions; conv_step */
     /* dispatched by themselves */
     OP_MATMUL,     /* each product: dst = W a */
     OP_MOE_MATMUL, /* each product: piece j of dst = W[expert c[j]] times piece j of a, or a when it is one piece */
@@ -109,6 +111,16 @@ struct attn_step {
     const float *sinks; /* [n_head] or NULL */
     uint32_t window;    /* keys seen, the own one included; 0: all */
 };
+
+/* Arguments of OP_CONV: y[p][c] = bias[c] + sum over t of weight[c][t] * x[p - n_taps + 1 + t][c], in order of t;
+ * inputs before the text are 0. A part is CONV_BLOCK channels. */
+struct conv_step {
+    uint32_t n_taps;
+    bool silu;           /* y = silu(y) */
+    const float *weight; /* [channels][n_taps] */
+    const float *bias;   /* [channels] or NULL */
+};
+enum { CONV_BLOCK = 64 };
 
 struct step {
     enum op op;
@@ -248,6 +260,9 @@ size_t plan_state(struct plan *p, size_t n);
 /* Append a recurrent step in `n_parts` independent parts. `args` (copied, `size` bytes) goes with the operation. */
 struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t state, uint32_t n_parts,
                              const void *args, size_t size);
+
+/* Convolution of x (one piece) into a new register; allots its state of (n_taps - 1) * width floats. */
+struct view plan_conv(struct plan *p, const char *name, const struct conv_step *conv, struct view x);
 
 /* W x (+ bias) into a new register, or into dst. Neighbouring products of one input become one step. */
 struct view plan_matmul(struct plan *p, const char *name, const struct matrix *w, const float *bias,
