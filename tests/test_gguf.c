@@ -74,7 +74,7 @@ static void put_every_type(struct gguf_writer *w)
 {
     linnet_error e;
     for (int t = 0; t < N_TYPES; t++) {
-        char key[8], array_key[8];
+        char key[16], array_key[16];
         snprintf(key, sizeof key, "s%d", t);
         snprintf(array_key, sizeof array_key, "a%d", t);
         if (t == GGUF_ARRAY)
@@ -108,7 +108,7 @@ static void every_type_survives_writing_and_reading(void **state)
     assert_int_equal(gguf_n_parts(g), 1);
     assert_string_equal(gguf_part_path(g, 0), path);
     for (int t = 0; t < N_TYPES; t++) {
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "s%d", t);
         const struct gguf_kv *kv = gguf_find(g, key);
         if (t == GGUF_ARRAY) {
@@ -157,7 +157,7 @@ static void getters_take_the_types_they_document_and_no_others(void **state)
         bool is_float = t == GGUF_F32 || t == GGUF_F64;
         bool is_int = !is_float && t != GGUF_STRING;
         bool is_number = (is_int && t != GGUF_BOOL) || is_float;
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "%c%d", scalar ? 's' : 'a', t);
 
         linnet_error e = {0};

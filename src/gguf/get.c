@@ -155,8 +155,8 @@ static const struct gguf_kv *find_each(const struct gguf_part *part, const char 
 
 /* ---- scalars ---- */
 
-linnet_status gguf_part_i64(const struct gguf_part *part, const char *key, int64_t *out,
-                            linnet_error *e)
+static linnet_status get_i64(const struct gguf_part *part, const char *key, int64_t *out,
+                             linnet_error *e)
 {
     linnet_status status;
     const struct gguf_kv *kv = find_scalar(part, key, is_int, "an integer", &status, e);
@@ -171,7 +171,14 @@ linnet_status gguf_part_i64(const struct gguf_part *part, const char *key, int64
 
 linnet_status gguf_get_i64(const struct gguf *g, const char *key, int64_t *out, linnet_error *e)
 {
-    return gguf_part_i64(&g->parts[0], key, out, e);
+    return get_i64(&g->parts[0], key, out, e);
+}
+
+linnet_status gguf_part_i64_or(const struct gguf_part *part, const char *key, int64_t absent,
+                               int64_t *out, linnet_error *e)
+{
+    *out = absent;
+    return gguf_part_find(part, key) ? get_i64(part, key, out, e) : LINNET_OK;
 }
 
 /* Integer i as uint32. */

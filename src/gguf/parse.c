@@ -585,9 +585,10 @@ static linnet_status check_count(const struct parser *p, const char *what, uint6
 
 static linnet_status parse_alignment(struct parser *p)
 {
-    int64_t alignment = GGUF_ALIGNMENT;
-    linnet_status status = gguf_part_i64(p->part, "general.alignment", &alignment, p->e);
-    if (status != LINNET_OK && status != LINNET_NOT_FOUND)
+    int64_t alignment;
+    linnet_status status =
+        gguf_part_i64_or(p->part, "general.alignment", GGUF_ALIGNMENT, &alignment, p->e);
+    if (status != LINNET_OK)
         return status;
     if (alignment < GGUF_ALIGNMENT_MIN || alignment > LIMIT_GGUF_ALIGNMENT ||
         (alignment & (alignment - 1)) != 0)

@@ -37,9 +37,9 @@ linnet_status gguf_parse(struct gguf *g, struct gguf_part *part, unsigned index,
 /* The key of a part, or NULL. */
 const struct gguf_kv *gguf_part_find(const struct gguf_part *part, const char *key);
 
-/* An integer key of a part: as gguf_get_i64. */
-linnet_status gguf_part_i64(const struct gguf_part *part, const char *key, int64_t *out,
-                            linnet_error *e);
+/* An integer key of a part, or `absent`; a wrong type or value is LINNET_FORMAT. */
+linnet_status gguf_part_i64_or(const struct gguf_part *part, const char *key, int64_t absent,
+                               int64_t *out, linnet_error *e);
 
 /* The end of a path, short enough to leave room in an error text. */
 const char *gguf_shown_path(const char *path);

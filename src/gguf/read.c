@@ -79,15 +79,6 @@ static void drop_parts(struct gguf *g)
 
 /* ---- split sets ---- */
 
-/* An integer key of a split part; `absent` when it has none. */
-static linnet_status split_key(const struct gguf_part *part, const char *key, int64_t absent,
-                               int64_t *out, linnet_error *e)
-{
-    *out = absent;
-    linnet_status status = gguf_part_i64(part, key, out, e);
-    return status == LINNET_NOT_FOUND ? LINNET_OK : status;
-}
-
 /* Take the number and count out of "...-00002-of-00003.gguf". */
 static bool parse_split_name(const char *path, unsigned *number, unsigned *count)
 {
@@ -120,11 +111,11 @@ static linnet_status check_split_part(const struct gguf *g, size_t i, unsigned c
     const struct gguf_part *part = &g->parts[i];
     const char *path = gguf_shown_path(part->path);
     int64_t no, n, tensors;
-    linnet_status status = split_key(part, "split.no", -1, &no, e);
+    linnet_status status = gguf_part_i64_or(part, "split.no", -1, &no, e);
     if (status == LINNET_OK)
-        status = split_key(part, "split.count", -1, &n, e);
+        status = gguf_part_i64_or(part, "split.count", -1, &n, e);
     if (status == LINNET_OK)
-        status = split_key(part, "split.tensors.count", (int64_t)g->n_tensors, &tensors, e);
+        status = gguf_part_i64_or(part, "split.tensors.count", (int64_t)g->n_tensors, &tensors, e);
     if (status != LINNET_OK)
         return status;
     if (n != (int64_t)count)
@@ -259,7 +250,7 @@ linnet_status gguf_open(const char *path, struct gguf **out, linnet_error *e)
     int64_t count = 1;
     linnet_status status = open_part(g, path, e);
     if (status == LINNET_OK)
-        status = split_key(&g->parts[0], "split.count", 1, &count, e);
+        status = gguf_part_i64_or(&g->parts[0], "split.count", 1, &count, e);
     if (status == LINNET_OK && count > LIMIT_GGUF_SHARDS)
         status = err_set(e, LINNET_LIMIT, "'%s': split.count is %" PRId64 ", the limit is %d",
                          gguf_shown_path(path), count, LIMIT_GGUF_SHARDS);

@@ -249,9 +249,6 @@ static linnet_status size_tensor(struct out_tensor *t, linnet_error *e)
     const struct quant_type *type = quant_type_of(t->type);
     if (!type)
         return err_set(e, LINNET_INVALID, "tensor '%s': unknown type %" PRIu32, t->name, t->type);
-    if (t->n_dims < 1 || t->n_dims > LIMIT_GGUF_DIMS)
-        return err_set(e, LINNET_INVALID, "tensor '%s': %" PRIu32 " dimensions (1 to %d)", t->name,
-                       t->n_dims, LIMIT_GGUF_DIMS);
     bool ok = t->dims[0] > 0 && quant_row_bytes(type, t->dims[0], &t->size);
     for (unsigned d = 1; d < t->n_dims && ok; d++)
         ok = t->dims[d] > 0 && t->dims[d] <= SIZE_MAX &&
@@ -274,6 +271,9 @@ linnet_status gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t 
         return fail(w,
                     err_set(e, LINNET_INVALID, "a tensor name must be plain text of 1 to %d bytes",
                             LIMIT_GGUF_TENSOR_NAME));
+    if (n_dims < 1 || n_dims > LIMIT_GGUF_DIMS)
+        return fail(w, err_set(e, LINNET_INVALID, "tensor '%s': %" PRIu32 " dimensions (1 to %d)",
+                               name, n_dims, LIMIT_GGUF_DIMS));
     if (w->n_tensors >= LIMIT_GGUF_TENSORS)
         return fail(w, err_set(e, LINNET_LIMIT, "more than %d tensors", LIMIT_GGUF_TENSORS));
     struct out_tensor *t = ARENA_NEW(&w->arena, struct out_tensor);
@@ -281,7 +281,7 @@ linnet_status gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t 
     if (!t || !copy)
         return fail_memory(w, sizeof *t + n, e);
     *t = (struct out_tensor){.name = copy, .type = type, .n_dims = n_dims, .offset = w->data_size};
-    for (unsigned d = 0; d < n_dims && d < LIMIT_GGUF_DIMS; d++)
+    for (unsigned d = 0; d < n_dims; d++)
         t->dims[d] = dims[d];
     status = size_tensor(t, e);
     if (status != LINNET_OK)

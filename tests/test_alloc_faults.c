@@ -1,0 +1,232 @@
+/*
+ * Out of memory is a status: every allocation is made to fail once, and nothing crashes or leaks.
+ *
+ * This program replaces malloc and its relatives by versions that count and fail on demand, which the
+ * sanitizers' own replacements do not allow: under them its tests are skipped.
+ */
+#include "test.h"
+
+#include "base/arena.h"
+#include "base/pool.h"
+#include "gguf/gguf.h"
+#include "quant/quant.h"
+#include "rawgguf.h"
+#include "tempdir.h"
+
+#include <limits.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define REPLACE 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define REPLACE 0
+#endif
+#endif
+#if !defined(REPLACE) && defined(__GLIBC__)
+#define REPLACE 1
+#endif
+
+static _Atomic long until_failure = LONG_MAX; /* allocations that still succeed */
+static _Atomic long live;                     /* blocks that are not freed */
+
+#if REPLACE
+
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t align, size_t n);
+void __libc_free(void *p);
+
+static bool may_allocate(void)
+{
+    return atomic_fetch_sub(&until_failure, 1) > 0;
+}
+
+static void *counted(void *p)
+{
+    if (p)
+        atomic_fetch_add(&live, 1);
+    else
+        errno = ENOMEM;
+    return p;
+}
+
+void *malloc(size_t n)
+{
+    return counted(may_allocate() ? __libc_malloc(n) : NULL);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return counted(may_allocate() ? __libc_calloc(n, size) : NULL);
+}
+
+void *realloc(void *p, size_t n)
+{
+    if (!p)
+        return malloc(n);
+    return may_allocate() ? __libc_realloc(p, n) : NULL;
+}
+
+void *aligned_alloc(size_t align, size_t n)
+{
+    return counted(may_allocate() ? __libc_memalign(align, n) : NULL);
+}
+
+void free(void *p)
+{
+    if (p)
+        atomic_fetch_sub(&live, 1);
+    __libc_free(p);
+}
+
+#endif
+
+typedef linnet_status action(linnet_error *e);
+
+/* Run `act` with the first, second, ... allocation failing, until it needs no more of them. It must succeed
+ * then, and have failed with LINNET_NO_MEMORY before; every time all memory is returned. */
+static void fail_every_allocation(action *act)
+{
+#if REPLACE
+    for (long k = 0; k < 10000; k++) {
+        linnet_error e = {0};
+        long before = atomic_load(&live);
+        atomic_store(&until_failure, k);
+        linnet_status status = act(&e);
+        bool failed = atomic_load(&until_failure) < 0;
+        atomic_store(&until_failure, LONG_MAX);
+        assert_int_equal(atomic_load(&live), before);
+        if (!failed) {
+            assert_int_equal(status, LINNET_OK);
+            assert_true(k > 0);
+            return;
+        }
+        if (status != LINNET_NO_MEMORY)
+            fail_msg("allocation %ld failed and gave status %d: %s", k, (int)status, e.text);
+        assert_int_equal(e.status, LINNET_NO_MEMORY);
+    }
+    fail_msg("more than 10000 allocations");
+#else
+    (void)act;
+    skip();
+#endif
+}
+
+static char dir[64];
+static struct raw file;
+
+static int set_up(void **state)
+{
+    (void)state;
+    tempdir_make(dir);
+    file = raw_header(3, 2, 3);
+    raw_key(&file, "tokens", GGUF_ARRAY);
+    raw_u32(&file, GGUF_STRING);
+    raw_u64(&file, 1000);
+    for (unsigned i = 0; i < 1000; i++)
+        raw_str(&file, "token");
+    raw_key_u32(&file, "split.no", 0);
+    raw_key_u32(&file, "split.count", 1);
+    raw_tensor(&file, "a", QUANT_F32, 1, (uint64_t[]){8}, 0);
+    raw_tensor(&file, "b", QUANT_F32, 1, (uint64_t[]){8}, 32);
+    raw_pad(&file, 32);
+    raw_zeros(&file, 64);
+    tempdir_write(dir, "m.gguf", file.data, file.n);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    raw_free(&file);
+    tempdir_remove(dir);
+    return 0;
+}
+
+static linnet_status open_memory(linnet_error *e)
+{
+    struct gguf *g = NULL;
+    linnet_status status = gguf_open_memory(file.data, file.n, &g, e);
+    gguf_close(g);
+    return status;
+}
+
+static linnet_status open_file(linnet_error *e)
+{
+    struct gguf *g = NULL;
+    linnet_status status = gguf_open(tempdir_path(dir, "m.gguf"), &g, e);
+    gguf_close(g);
+    return status;
+}
+
+static linnet_status write_file(linnet_error *e)
+{
+    struct gguf_writer *w = NULL;
+    char long_text[10000] = {0};
+    float data[8] = {0};
+    linnet_status s = gguf_writer_create(&w, e);
+    for (unsigned i = 0; i < 100 && s == LINNET_OK; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%u", i);
+        s = gguf_put_str(w, key, long_text, i == 50 ? sizeof long_text : 1, e);
+    }
+    if (s == LINNET_OK)
+        s = gguf_add_tensor(w, "t", QUANT_F32, 1, &(uint64_t){8}, e);
+    if (s == LINNET_OK)
+        s = gguf_write_begin(w, tempdir_path(dir, "out.gguf"), e);
+    if (s == LINNET_OK)
+        s = gguf_write_tensor(w, data, sizeof data, e);
+    if (s == LINNET_OK)
+        s = gguf_write_end(w, e);
+    gguf_writer_destroy(w);
+    return s;
+}
+
+static linnet_status use_pool(linnet_error *e)
+{
+    struct pool *p = NULL;
+    linnet_status status = pool_create(2, &p, e);
+    pool_destroy(p);
+    return status;
+}
+
+static void opening_bytes_survives_failing_allocations(void **state)
+{
+    (void)state;
+    fail_every_allocation(open_memory);
+}
+
+static void opening_a_file_survives_failing_allocations(void **state)
+{
+    (void)state;
+    fail_every_allocation(open_file);
+}
+
+static void writing_survives_failing_allocations(void **state)
+{
+    (void)state;
+    fail_every_allocation(write_file);
+}
+
+static void a_pool_survives_failing_allocations(void **state)
+{
+    (void)state;
+    fail_every_allocation(use_pool);
+}
+
+int main(void)
+{
+#define IN_DIR(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        IN_DIR(opening_bytes_survives_failing_allocations),
+        IN_DIR(opening_a_file_survives_failing_allocations),
+        IN_DIR(writing_survives_failing_allocations),
+        IN_DIR(a_pool_survives_failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
