@@ -25,6 +25,9 @@ struct rope_scaling rope_scaling_read(struct loader *l, bool yarn_keys);
 const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float base,
                                       const struct rope_scaling *scaling, const float *factors,
                                       const float *factors_long, float m_all);
+/* What a family without further rules does with its keys: rope.dimension_count of heads of d_k, rope.freq_base,
+ * rope.scaling.* and the tensor rope_freqs. */
+const struct rope_table *rope_read(struct loader *l, uint32_t d_k);
 
 enum qk_norm {
     QK_NONE,

@@ -6,6 +6,7 @@
 #ifndef LINNET_MODEL_FAMILY_H
 #define LINNET_MODEL_FAMILY_H
 
+#include "base/limits.h"
 #include "model/block.h"
 
 enum place {
@@ -95,12 +96,26 @@ const struct family *family_at(size_t i);
 
 /* Builders: append the family's steps, set plan.logits. */
 void build_dense(struct loader *l, const struct family *f);
+void build_lfm2(struct loader *l, const struct family *f);
 
 /* What every builder begins with: block_count less nextn_predict_layers, embedding_length, the vocabulary's
  * size; into l->m->facts. */
 void read_facts(struct loader *l);
+
+/* Attention heads by layer, and their widths. */
+struct heads {
+    uint32_t n[LIMIT_LAYERS], n_kv[LIMIT_LAYERS]; /* in hybrids n_kv 0: the layer has no attention */
+    uint32_t d_k, d_v;
+};
+/* The keys attention.head_count, head_count_kv, key_length and value_length. Not a hybrid: every layer attends. */
+void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h);
+
+/* N x with the tensor <name>.weight, into a new register. */
+struct view rms_norm(struct loader *l, const char *name, struct view x, float eps);
+
 /* And ends with: select, final norm, output head (tied or not), caps and scales. `x` is the last residual. */
 struct head_desc {
+    const char *norm_name; /* tensor of the final norm */
     enum norm_kind norm;
     bool norm_bias;
     float eps;

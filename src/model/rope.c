@@ -108,3 +108,14 @@ const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float ba
                              .long_above = s && factors_long ? s->n_ctx_orig : UINT32_MAX};
     return t;
 }
+
+const struct rope_table *rope_read(struct loader *l, uint32_t d_k)
+{
+    uint32_t n_rot = key_u32_or(l, "rope.dimension_count", 1, LIMIT_WIDTH, d_k);
+    float base = key_f32_or(l, "rope.freq_base", 10000.0f);
+    struct rope_scaling scaling = rope_scaling_read(l, false);
+    if (n_rot > d_k)
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.dimension_count' is %u, more than a head's %u", l->arch,
+                  n_rot, d_k);
+    return rope_resolve(l, n_rot, base, &scaling, vec_opt(l, "rope_freqs.weight", n_rot / 2), NULL, 0.0f);
+}

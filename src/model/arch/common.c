@@ -4,6 +4,8 @@
 #include "base/limits.h"
 #include "model/family.h"
 
+#include <stdio.h>
+
 void read_facts(struct loader *l)
 {
     struct model_facts *m = &l->m->facts;
@@ -29,6 +31,38 @@ void read_facts(struct loader *l)
     m->n_vocab = (uint32_t)rows;
 }
 
+void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h)
+{
+    uint32_t min = hybrid ? 0 : 1, widest = 0;
+    for (uint32_t i = 0; i < n_layer; i++)
+        h->n[i] = 1;
+    if (!key_u32_each(l, "attention.head_count", n_layer, min, LIMIT_WIDTH, h->n))
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.attention.head_count' is missing", l->arch);
+    for (uint32_t i = 0; i < n_layer; i++)
+        h->n_kv[i] = h->n[i];
+    key_u32_each(l, "attention.head_count_kv", n_layer, min, LIMIT_WIDTH, h->n_kv);
+    for (uint32_t i = 0; i < n_layer; i++) {
+        if (h->n_kv[i] == 0)
+            continue;
+        if (h->n[i] == 0 || h->n[i] % h->n_kv[i])
+            load_fail(l, LINNET_FORMAT, "layer %u: %u query heads do not divide into %u key heads", i, h->n[i],
+                      h->n_kv[i]);
+        widest = widest ? widest : h->n[i];
+    }
+    uint32_t d_head = widest ? l->m->facts.d_model / widest : 0;
+    h->d_k = key_u32_or(l, "attention.key_length", 1, LIMIT_WIDTH, d_head);
+    h->d_v = key_u32_or(l, "attention.value_length", 1, LIMIT_WIDTH, d_head);
+    if (widest && (h->d_k == 0 || h->d_v == 0))
+        load_fail(l, LINNET_FORMAT, "%u heads leave no width for a head of %u", widest, l->m->facts.d_model);
+}
+
+struct view rms_norm(struct loader *l, const char *name, struct view x, float eps)
+{
+    char weight[64];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    return plan_norm(l->p, name, NORM_RMS, x, vec(l, weight, view_size(x)), NULL, eps);
+}
+
 void build_head(struct loader *l, const struct head_desc *d, struct view x)
 {
     struct plan *p = l->p;
@@ -36,8 +70,11 @@ void build_head(struct loader *l, const struct head_desc *d, struct view x)
     l->il = -1;
     plan_begin_layer(p, -1, x);
     x = plan_select(p, x);
-    x = plan_norm(p, "output_norm", d->norm, x, vec(l, "output_norm.weight", m->d_model),
-                  d->norm_bias ? vec(l, "output_norm.bias", m->d_model) : NULL, d->eps);
+    char weight[64], bias[64];
+    snprintf(weight, sizeof weight, "%s.weight", d->norm_name);
+    snprintf(bias, sizeof bias, "%s.bias", d->norm_name);
+    x = plan_norm(p, "output_norm", d->norm, x, vec(l, weight, m->d_model),
+                  d->norm_bias ? vec(l, bias, m->d_model) : NULL, d->eps);
     const struct matrix *w = d->tie == TIE_ALWAYS ? NULL : mat_opt(l, "output", m->n_vocab, m->d_model);
     if (!w && d->tie == TIE_NEVER)
         w = mat(l, "output", m->n_vocab, m->d_model);

@@ -16,38 +16,14 @@ struct dense {
     enum rope_kind pairs;
     uint32_t n_lead; /* dense layers before the mixtures */
     float eps;
-    uint32_t n_head[LIMIT_LAYERS], n_head_kv[LIMIT_LAYERS], d_ff[LIMIT_LAYERS];
+    struct heads heads;
+    uint32_t d_ff[LIMIT_LAYERS];
     uint32_t windowed[LIMIT_LAYERS];
     uint32_t window; /* 0: no layer has one */
-    uint32_t d_k, d_v;
     const struct rope_table *rope, *rope_window;
     float residual_scale, score_scale, attn_softcap;
     float temp_scale, temp_period;
 };
-
-static void read_heads(struct loader *l, struct dense *d)
-{
-    uint32_t n = d->n_layer;
-    for (uint32_t i = 0; i < n; i++)
-        d->n_head[i] = 1;
-    if (!key_u32_each(l, "attention.head_count", n, 1, LIMIT_WIDTH, d->n_head))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.attention.head_count' is missing", l->arch);
-    for (uint32_t i = 0; i < n; i++)
-        d->n_head_kv[i] = d->n_head[i];
-    key_u32_each(l, "attention.head_count_kv", n, 1, LIMIT_WIDTH, d->n_head_kv);
-    for (uint32_t i = 0; i < n; i++)
-        if (d->n_head_kv[i] == 0 || d->n_head[i] % d->n_head_kv[i])
-            load_fail(l, LINNET_FORMAT, "layer %u: %u query heads do not divide into %u key heads", i, d->n_head[i],
-                      d->n_head_kv[i]);
-    uint32_t d_head = d->d_model / d->n_head[0];
-    d->d_k = key_u32_or(l, "attention.key_length", 1, LIMIT_WIDTH, d_head);
-    d->d_v = key_u32_or(l, "attention.value_length", 1, LIMIT_WIDTH, d_head);
-    if (d->f->n_rot_is_head)
-        d->d_k = d->d_v = key_u32_or(l, "rope.dimension_count", 1, LIMIT_WIDTH, d->d_k);
-    if (d->d_k == 0 || d->d_v == 0)
-        load_fail(l, LINNET_FORMAT, "%u heads leave no width for a head of %u", d->n_head[0], d->d_model);
-    key_u32_each(l, "feed_forward_length", n, 0, LIMIT_WIDTH, d->d_ff);
-}
 
 static void read_windows(struct loader *l, struct dense *d)
 {
@@ -79,23 +55,23 @@ static void read_rope(struct loader *l, struct dense *d)
     float base_window = key_f32_or(l, "rope.freq_base_swa",
                                    f->window_rope == WINDOW_ROPE_OWN_BASE ? 10000.0f : base);
     struct rope_scaling scaling = rope_scaling_read(l, f->yarn_keys);
-    uint32_t n_rot = key_u32_or(l, "rope.dimension_count", 0, LIMIT_WIDTH, d->d_k);
+    uint32_t n_rot = key_u32_or(l, "rope.dimension_count", 0, LIMIT_WIDTH, d->heads.d_k);
     uint32_t sections[2] = {0, 0};
     key_u32_each(l, "rope.dimension_sections", 2, 0, LIMIT_WIDTH, sections);
     d->pairs = f->sections_neox && sections[0] && sections[1] ? ROPE_NEOX : f->pairs;
     float log_mul = f->yarn_log_mul ? scaling.log_mul : 0.0f;
     float alpha = f->rope_alpha ? key_f32_or(l, "rope.scaling.alpha", 0.0f) : 0.0f;
-    if (alpha > 0.0f && d->d_k > 2)
-        base *= powf(alpha, (float)d->d_k / (float)(d->d_k - 2));
+    if (alpha > 0.0f && d->heads.d_k > 2)
+        base *= powf(alpha, (float)d->heads.d_k / (float)(d->heads.d_k - 2));
     if (f->temperature) {
         d->temp_scale = key_f32_or(l, "attention.temperature_scale", 0.0f);
         d->temp_period = (float)scaling.n_ctx_orig;
     }
     if (f->pairs == ROPE_NONE || f->rotates == ROTATES_NEVER)
         return;
-    if (n_rot > d->d_k) {
+    if (n_rot > d->heads.d_k) {
         load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.dimension_count' is %u, more than a head's %u", l->arch,
-                  n_rot, d->d_k);
+                  n_rot, d->heads.d_k);
         return;
     }
     const float *factors = vec_opt(l, "rope_freqs.weight", n_rot / 2);
@@ -130,7 +106,7 @@ static void read_scores(struct loader *l, struct dense *d)
                         : d->f->score_scale == SCORE_MODEL_62_LAYERS ? 62
                                                                      : 0;
     bool model = of_model && d->n_layer == of_model;
-    d->score_scale = 1.0f / sqrtf((float)(model ? d->d_model / d->n_head[0] : d->d_k));
+    d->score_scale = 1.0f / sqrtf((float)(model ? d->d_model / d->heads.n[0] : d->heads.d_k));
     if (d->f->scales == SCALES_GRANITE) {
         float s = key_f32_or(l, "attention.scale", 0.0f);
         if (s != 0.0f)
@@ -157,10 +133,10 @@ static struct view attention(struct loader *l, const struct dense *d, uint32_t i
     bool windowed = d->window && d->windowed[il];
     const struct rope_table *table = windowed ? d->rope_window : d->rope;
     return block_attention(l,
-                           &(struct attn_desc){.n_head = d->n_head[il],
-                                               .n_head_kv = d->n_head_kv[il],
-                                               .d_k = d->d_k,
-                                               .d_v = d->d_v,
+                           &(struct attn_desc){.n_head = d->heads.n[il],
+                                               .n_head_kv = d->heads.n_kv[il],
+                                               .d_k = d->heads.d_k,
+                                               .d_v = d->heads.d_v,
                                                .qk_norm = f->qk_norm,
                                                .qk_norm_optional = f->qk_norm_optional,
                                                .norm = f->norm,
@@ -273,7 +249,10 @@ static void read_all(struct loader *l, struct dense *d)
     d->n_layer = l->m->facts.n_layer;
     d->d_model = l->m->facts.d_model;
     d->eps = key_f32(l, f->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
-    read_heads(l, d);
+    read_heads(l, d->n_layer, false, &d->heads);
+    if (f->n_rot_is_head)
+        d->heads.d_k = d->heads.d_v = key_u32_or(l, "rope.dimension_count", 1, LIMIT_WIDTH, d->heads.d_k);
+    key_u32_each(l, "feed_forward_length", d->n_layer, 0, LIMIT_WIDTH, d->d_ff);
     read_windows(l, d);
     read_rope(l, d);
     read_scores(l, d);
@@ -314,7 +293,8 @@ void build_dense(struct loader *l, const struct family *f)
     for (uint32_t il = 0; il < d->n_layer && l->status == LINNET_OK; il++)
         layer(l, d, il, x);
     build_head(l,
-               &(struct head_desc){.norm = f->norm,
+               &(struct head_desc){.norm_name = "output_norm",
+                                   .norm = f->norm,
                                    .norm_bias = f->norm_bias,
                                    .eps = d->eps,
                                    .tie = f->tie,

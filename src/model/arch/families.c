@@ -137,6 +137,19 @@ static const struct moe_family moe_bailing2 = {
     .shared_gated = false,
     .kind = FFN_SWIGLU,
 };
+/* F17.1. */
+static const struct moe_family moe_lfm2 = {
+    .gating = ROUTER_SIGMOID,
+    .gating_key = true,
+    .normalise = ALWAYS,
+    .scale_key = false,
+    .bias_name = "exp_probs_b.bias",
+    .bias_required = true,
+    .groups = false,
+    .shared = false,
+    .shared_gated = false,
+    .kind = FFN_SWIGLU,
+};
 
 /* clang-format off: columns under each other */
 static const struct family families[] = {
@@ -446,6 +459,16 @@ static const struct family families[] = {
      .score_scale = SCORE_HEAD, .attn_softcap = -1.0f, .final_softcap = -1.0f, .yarn_keys = false,
      .yarn_log_mul = false, .temperature = false, .tie = TIE_NEVER, .lead_dense = true,
      .moe = &moe_bailing2},
+    {.arch = "lfm2",
+     .build = build_lfm2, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_HEAD, .qk_norm_optional = false, .pairs = ROPE_NEOX, .rotates = ROTATES_ALL,
+     .window = WINDOW_BY_KEY, .window_period = 0, .ffn = FFN_SWIGLU, .scales = SCALES_NONE,
+     .tie = TIE_IF_ABSENT, .moe = NULL},
+    {.arch = "lfm2moe",
+     .build = build_lfm2, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_HEAD, .qk_norm_optional = false, .pairs = ROPE_NEOX, .rotates = ROTATES_ALL,
+     .window = WINDOW_NEVER, .window_period = 0, .ffn = FFN_SWIGLU, .scales = SCALES_NONE,
+     .tie = TIE_IF_ABSENT, .lead_dense = true, .moe = &moe_lfm2},
 };
 /* clang-format on */
 

@@ -1,0 +1,106 @@
+/*
+ * LFM2 and LFM2-MoE (specification F16, F17): short gated convolutions, and attention in the layers that have key
+ * heads.
+ *
+ *     x += op(N x);  x += ffn(N' x)
+ *     [b | c | u] = W_in h,  op(h) = W_out (c * conv(b * u))
+ */
+#include "base/limits.h"
+#include "model/family.h"
+
+#include <math.h>
+
+struct lfm2 {
+    const struct family *f;
+    uint32_t n_layer, n_lead; /* layers from n_lead on are mixtures */
+    uint32_t d_ff, n_taps, window;
+    float eps;
+    struct heads heads;
+    const struct rope_table *rope;
+};
+
+static void read_all(struct loader *l, struct lfm2 *d)
+{
+    read_facts(l);
+    d->n_layer = l->m->facts.n_layer;
+    d->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    read_heads(l, d->n_layer, true, &d->heads);
+    d->rope = rope_read(l, d->heads.d_k);
+    d->n_taps = key_u32(l, "shortconv.l_cache", 1, LIMIT_WIDTH);
+    d->d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
+    d->n_lead = d->n_layer;
+    if (d->f->moe)
+        d->n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
+    if (d->f->window == WINDOW_BY_KEY)
+        d->window = key_u32_or(l, "attention.sliding_window", 0, INT32_MAX, 0);
+    if (!key_bool_or(l, "attention.causal", true))
+        load_fail(l, LINNET_UNSUPPORTED, "metadata key '%s.attention.causal' is false: models for retrieval cannot be run",
+                  l->arch);
+}
+
+static struct view short_conv(struct loader *l, const struct lfm2 *d, struct view h)
+{
+    struct plan *p = l->p;
+    uint32_t n = h.width;
+    struct view all = plan_matmul(p, "conv_in", mat(l, "shortconv.in_proj", width_mul(l, "convolution", n, 3), n),
+                                  NULL, h);
+    struct view b = view_part(all, 0, n), c = view_part(all, n, n), u = view_part(all, 2 * n, n);
+    plan_mul(p, b, b, u);
+    const float *taps = vec(l, "shortconv.conv.weight", (size_t)n * d->n_taps);
+    struct view y = plan_conv(p, "conv", &(struct conv_step){.n_taps = d->n_taps, .silu = false, .weight = taps}, b);
+    plan_mul(p, y, y, c);
+    return plan_matmul(p, "conv_out", mat(l, "shortconv.out_proj", n, n), NULL, y);
+}
+
+static struct view attention(struct loader *l, const struct lfm2 *d, uint32_t il, struct view h)
+{
+    return block_attention(l,
+                           &(struct attn_desc){.n_head = d->heads.n[il],
+                                               .n_head_kv = d->heads.n_kv[il],
+                                               .d_k = d->heads.d_k,
+                                               .d_v = d->heads.d_v,
+                                               .qk_norm = d->f->qk_norm,
+                                               .norm = d->f->norm,
+                                               .eps = d->eps,
+                                               .rope = d->f->pairs,
+                                               .table = d->rope,
+                                               .window = d->window,
+                                               .scale = 1.0f / sqrtf((float)d->heads.d_k)},
+                           h);
+}
+
+static void layer(struct loader *l, const struct lfm2 *d, uint32_t il, struct view x)
+{
+    l->il = (int32_t)il;
+    plan_begin_layer(l->p, l->il, x);
+    struct view h = rms_norm(l, "attn_norm", x, d->eps);
+    plan_add(l->p, x, x, d->heads.n_kv[il] ? attention(l, d, il, h) : short_conv(l, d, h));
+    h = rms_norm(l, "ffn_norm", x, d->eps);
+    if (il >= d->n_lead)
+        plan_add(l->p, x, x, block_moe(l, d->f->moe, h));
+    else
+        plan_add(l->p, x, x, block_ffn(l, &(struct ffn_desc){.kind = d->f->ffn, .d_ff = d->d_ff, .suffix = ""}, h));
+}
+
+void build_lfm2(struct loader *l, const struct family *f)
+{
+    struct lfm2 *d = ARENA_NEW(l->arena, struct lfm2);
+    if (!d) {
+        l->status = err_memory(l->e, "model description", sizeof *d);
+        return;
+    }
+    d->f = f;
+    read_all(l, d);
+    struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
+    for (uint32_t il = 0; il < d->n_layer && l->status == LINNET_OK; il++)
+        layer(l, d, il, x);
+    build_head(l,
+               &(struct head_desc){.norm_name = "token_embd_norm", /* the final norm, whatever its name says */
+                                   .norm = f->norm,
+                                   .norm_bias = f->norm_bias,
+                                   .eps = d->eps,
+                                   .tie = f->tie,
+                                   .logit_mul = 1.0f,
+                                   .softcap = 0.0f},
+               x);
+}
