@@ -64,6 +64,8 @@ typedef struct linnet_model_options {
     size_t size;       /* sizeof(linnet_model_options), set by linnet_model_defaults() */
     unsigned threads;  /* worker threads, 1..512; 0: as many as the affinity mask and CPU quota make useful */
     const char *isa;   /* kernel set: "generic", "avx2", "avx512", "avx512vnni", "neon", "dotprod"; NULL: the best */
+    bool plan_only;    /* check the file and make its plan, but load no weights: the model can be described
+                          (linnet_model_get_info, _plan_line, linnet_context_memory) and not run */
     /* Called now and then while loading, fraction in 0..1; return false to give up (LINNET_CANCELLED). */
     bool (*progress)(void *user, float fraction);
     void *user;

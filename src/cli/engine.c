@@ -13,7 +13,7 @@ static bool on_progress(void *user, float fraction)
     return !cli_interrupted;
 }
 
-static linnet_kv_type kv_type(const char *name)
+linnet_kv_type engine_kv_type(const char *name)
 {
     static const char *const names[] = {"f32", "f16", "bf16", "q8_0"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -44,7 +44,7 @@ static linnet_status open_context(struct engine *e, const struct engine_opts *o,
     linnet_context_options co;
     linnet_context_defaults(&co);
     co.n_ctx = n_ctx ? n_ctx : (uint32_t)o->ctx;
-    co.kv_k = co.kv_v = kv_type(o->kv);
+    co.kv_k = co.kv_v = engine_kv_type(o->kv);
     if (o->batch)
         co.n_batch = (uint32_t)o->batch;
     linnet_status s = linnet_context_create(e->model, &co, &e->ctx, err);

@@ -36,6 +36,9 @@ struct engine {
 int engine_open(struct engine *e, const char *name, const struct engine_opts *o, uint32_t n_ctx);
 void engine_close(struct engine *e);
 
+/* The KV type named by --kv-type. */
+linnet_kv_type engine_kv_type(const char *name);
+
 /* The tokens of a text, or NULL after an error. Free with free(). */
 int32_t *engine_tokenize(const struct engine *e, const char *text, size_t n, unsigned flags, size_t *n_out);
 

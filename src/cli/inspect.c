@@ -5,7 +5,7 @@
  * Reads the header only; the file need not be one that can be run. Text from the file is shown with
  * control characters escaped, so that a hostile file cannot drive the terminal.
  */
-#include "cli/cli.h"
+#include "cli/engine.h"
 
 #include "base/utf8.h"
 #include "gguf/gguf.h"
@@ -18,7 +18,9 @@
 #include <jansson.h>
 
 struct inspect_opts {
-    bool json, tensors, full;
+    bool json, tensors, full, plan;
+    int64_t ctx;
+    const char *kv;
 };
 
 enum {
@@ -335,7 +337,78 @@ static json_t *json_types(const struct gguf *g)
     return all;
 }
 
-static int print_json(const struct gguf *g, const struct inspect_opts *o)
+/* ---- running it ------------------------------------------------------------------------------ */
+
+/* What running the model would take; `why` says why it cannot be run. */
+struct needs {
+    bool runs;
+    linnet_model *model; /* plan only */
+    linnet_model_info info;
+    uint32_t n_ctx;
+    uint64_t work, kv;
+    linnet_error why;
+};
+
+static void find_needs(struct needs *n, const char *path, const struct inspect_opts *o)
+{
+    linnet_model_options mo;
+    linnet_context_options co;
+    *n = (struct needs){0};
+    linnet_model_defaults(&mo);
+    linnet_context_defaults(&co);
+    mo.plan_only = true;
+    mo.threads = 1;
+    co.n_ctx = (uint32_t)o->ctx;
+    co.kv_k = co.kv_v = engine_kv_type(o->kv);
+    if (linnet_model_open(path, &mo, &n->model, &n->why) != LINNET_OK)
+        return;
+    linnet_model_get_info(n->model, &n->info);
+    n->n_ctx = co.n_ctx ? co.n_ctx : n->info.n_ctx_train;
+    n->runs = linnet_context_memory(n->model, &co, &n->work, &n->kv, &n->why) == LINNET_OK;
+}
+
+static void print_needs(const struct needs *n, const struct inspect_opts *o)
+{
+    char a[CLI_NUM_LEN], b[CLI_NUM_LEN], c[CLI_NUM_LEN], d[CLI_NUM_LEN], ctx[CLI_NUM_LEN];
+    printf("\n%sto run it%s\n", cli_style(stdout, CLI_BOLD), cli_style(stdout, CLI_PLAIN));
+    if (!n->runs) {
+        printf("  cannot: %s\n", n->why.text);
+        return;
+    }
+    printf("  %s: %s of weights, %s of KV (%s positions, %s), %s of working memory\n",
+           cli_format_size(a, n->info.weight_bytes + n->kv + n->work), cli_format_size(b, n->info.weight_bytes),
+           cli_format_size(c, n->kv), cli_format_int(ctx, n->n_ctx), o->kv, cli_format_size(d, n->work));
+}
+
+static json_t *json_needs(const struct needs *n, const struct inspect_opts *o)
+{
+    if (!n->runs)
+        return json_pack("{s:b, s:s}", "possible", 0, "why", n->why.text);
+    return json_pack("{s:b, s:I, s:s, s:I, s:I, s:I, s:I}", "possible", 1, "n_ctx", (json_int_t)n->n_ctx, "kv_type",
+                     o->kv, "weight_bytes", (json_int_t)n->info.weight_bytes, "kv_bytes", (json_int_t)n->kv,
+                     "work_bytes", (json_int_t)n->work, "step_bytes", (json_int_t)n->info.step_bytes);
+}
+
+static void print_plan(const struct needs *n)
+{
+    char line[600];
+    printf("%splan%s  dispatch, layer, step, what it writes <- what it reads\n", cli_style(stdout, CLI_BOLD),
+           cli_style(stdout, CLI_PLAIN));
+    for (size_t i = 0; n->model && linnet_model_plan_line(n->model, i, line, sizeof line); i++)
+        printf("%s\n", line);
+    putchar('\n');
+}
+
+static json_t *json_plan(const struct needs *n)
+{
+    char line[600];
+    json_t *all = json_array();
+    for (size_t i = 0; n->model && linnet_model_plan_line(n->model, i, line, sizeof line); i++)
+        json_array_append_new(all, json_string(line));
+    return all;
+}
+
+static int print_json(const struct gguf *g, const struct inspect_opts *o, const struct needs *n)
 {
     json_t *root = json_object(), *paths = json_array();
     for (size_t i = 0; i < gguf_n_parts(g); i++) {
@@ -350,6 +423,9 @@ static int print_json(const struct gguf *g, const struct inspect_opts *o)
     json_object_set_new(root, "parameters", json_integer((json_int_t)count_params(g)));
     json_object_set_new(root, "types", json_types(g));
     json_object_set_new(root, "keys", json_keys(g, o->full));
+    json_object_set_new(root, "run", json_needs(n, o));
+    if (o->plan)
+        json_object_set_new(root, "plan", json_plan(n));
     if (o->tensors)
         json_object_set_new(root, "tensors", json_tensors(g));
     int rc = json_dumpf(root, stdout, JSON_INDENT(2));
@@ -370,17 +446,24 @@ static int run(const void *opts, int n, char **args)
     if (!path)
         return CLI_FAILED;
     int rc = CLI_OK;
-    if (gguf_open(path, &g, &e) != LINNET_OK) {
+    struct needs needs = {0};
+    if (gguf_open(path, &g, &e) == LINNET_OK)
+        find_needs(&needs, path, o);
+    if (!g) {
         rc = cli_fail_with(&e);
     } else if (o->json) {
-        rc = print_json(g, o);
+        rc = print_json(g, o, &needs);
     } else {
         print_summary(g, path);
+        print_needs(&needs, o);
         print_types(g);
+        if (o->plan)
+            print_plan(&needs);
         if (o->tensors)
             print_tensors(g);
         print_keys(g, o->full);
     }
+    linnet_model_close(needs.model);
     gguf_close(g);
     free(path);
     return rc;
@@ -396,6 +479,21 @@ static const struct cli_opt options[] = {
      .letter = 't',
      CLI_FLAG(struct inspect_opts, tensors),
      .help = "list every tensor too"},
+    {.flag = "--plan",
+     .letter = 'p',
+     CLI_FLAG(struct inspect_opts, plan),
+     .help = "list the steps that run it"},
+    {.flag = "--ctx",
+     .letter = 'c',
+     CLI_INT(struct inspect_opts, ctx, 0, INT32_MAX),
+     .arg = "N",
+     .def = "0",
+     .help = "count memory for N positions; 0: as many as the model was trained for"},
+    {.flag = "--kv-type",
+     CLI_CHOICE(struct inspect_opts, kv, "f16|f32|bf16|q8_0"),
+     .arg = "TYPE",
+     .def = "f16",
+     .help = "and with keys and values kept in this type"},
     {.flag = "--full",
      CLI_FLAG(struct inspect_opts, full),
      .help = "show whole arrays and strings, not only their beginnings"},

@@ -211,7 +211,8 @@ static linnet_status open_all(linnet_model *m, const char *path, const linnet_mo
         s = build_plan(m, e);
     if (s == LINNET_OK)
         s = pool_create(o->threads, &m->pool, e);
-    if (s == LINNET_OK)
+    m->plan_only = o->plan_only;
+    if (s == LINNET_OK && !o->plan_only)
         s = pack_weights(m, o, e);
     if (s == LINNET_OK)
         count_bytes(m);

@@ -37,6 +37,7 @@ struct linnet_model {
     struct plan plan;
     struct pool *pool;
     const struct kernels *kernels;
+    bool plan_only;
     void *packed; /* one mapping of packed_size bytes that all packed matrices lie in */
     size_t packed_size;
 };

@@ -155,7 +155,7 @@ static struct view lookup(struct plan *p, enum op op, const char *name, const st
 
 struct view plan_embed(struct plan *p, const struct matrix *m)
 {
-    return lookup(p, OP_EMBED, "embed", m);
+    return lookup(p, OP_EMBED, "x", m);
 }
 
 struct view plan_embed_pos(struct plan *p, const struct matrix *m)

@@ -65,6 +65,8 @@ static linnet_status begin(struct linnet_context *c, linnet_model *model, const 
 linnet_status linnet_context_create(linnet_model *model, const linnet_context_options *options,
                                     linnet_context **out, linnet_error *error)
 {
+    if (model->plan_only)
+        return err_set(error, LINNET_INVALID, "the model was opened with plan_only: it can be described, not run");
     struct linnet_context *c = malloc(sizeof *c);
     if (!c)
         return err_memory(error, "a context", sizeof *c);
