@@ -73,6 +73,7 @@ enum { MKGGUF_MAX_TENSORS = 4096 };
 struct mkgguf_out {
     const struct mkgguf *m;
     struct gguf_writer *w;
+    bool more; /* more_keys or more_tensors is at work: what they add is not dropped */
     size_t n_tensors;
     struct mkgguf_tensor *tensors; /* [MKGGUF_MAX_TENSORS] */
 };
@@ -114,7 +115,7 @@ static inline struct mkgguf mkgguf_defaults(const char *arch)
 
 static inline bool mkgguf_dropped(const struct mkgguf_out *o, const char *name)
 {
-    return o->m->drop && o->m->drop(o->m->arg, name);
+    return !o->more && o->m->drop && o->m->drop(o->m->arg, name);
 }
 
 static inline void mkgguf_u32(struct mkgguf_out *o, const char *key, uint32_t v)
@@ -391,8 +392,10 @@ static inline void mkgguf_write(const struct mkgguf *m, const char *path)
     assert_ok(gguf_writer_create(&o->w, &e), e);
     mkgguf_put_shape(o);
     mkgguf_put_vocab(o);
+    o->more = true;
     if (m->more_keys)
         m->more_keys(m->arg, o);
+    o->more = false;
     mkgguf_matrix(o, "token_embd.weight", m->d_model, m->n_vocab, 0);
     for (unsigned l = 0; l < m->n_layer; l++) {
         mkgguf_add_attention(o, l, features);
@@ -401,8 +404,10 @@ static inline void mkgguf_write(const struct mkgguf *m, const char *path)
     mkgguf_norm(o, "output_norm.weight", m->d_model);
     if (!m->tied)
         mkgguf_matrix(o, "output.weight", m->d_model, m->n_vocab, 0);
+    o->more = true;
     if (m->more_tensors)
         m->more_tensors(m->arg, o);
+    o->more = false;
     for (size_t i = 0; i < o->n_tensors; i++) {
         const struct mkgguf_tensor *t = &o->tensors[i];
         assert_ok(gguf_add_tensor(o->w, t->name, t->type, t->n_dims, t->dims, &e), e);

@@ -40,8 +40,11 @@ struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
     ffn_name(up_name, "up", d->suffix);
     ffn_name(down_name, "down", d->suffix);
     snprintf(gate_weight, sizeof gate_weight, "ffn_gate%.16s.weight", d->suffix);
+    char up_weight[64];
+    snprintf(up_weight, sizeof up_weight, "ffn_up%.16s.weight", d->suffix);
     struct view gate = view_none(), up;
-    if (gated(d->kind) && !has(l, gate_weight)) {
+    bool fused = !has(l, gate_weight) && tensor_dim(l, up_weight, 1) == 2 * (uint64_t)d->d_ff;
+    if (gated(d->kind) && fused) {
         uint32_t both = width_mul(l, "feed-forward", d->d_ff, 2);
         struct view y = plan_matmul(p, "gate_up", mat(l, up_name, both, x.width), bias_opt(l, up_name, both), x);
         gate = view_part(y, 0, d->d_ff);
