@@ -8,6 +8,7 @@ static const struct kernels *const tables[] = {
 #if defined(__x86_64__)
     &kernels_avx512vnni,
     &kernels_avx512,
+    &kernels_avx2,
 #endif
     &kernels_generic,
 };

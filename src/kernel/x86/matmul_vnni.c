@@ -1,28 +1,31 @@
 /*
  * Matrix products with AVX-512 VNNI: four exact byte products per 32-bit lane in one instruction.
  */
-#include <immintrin.h>
-#include <stdint.h>
+#include "kernel/x86/vec_avx512.h"
+
+#include <stdbool.h>
 #include <string.h>
 
-static inline __attribute__((always_inline)) int32_t four_bytes(const int8_t *x)
+#define BLOCK      8
+#define EIGHT_BITS 128
+
+static inline vi dot_bytes(vi sum, vi w, const int8_t *x, bool eight_bits)
 {
-    int32_t v;
-    memcpy(&v, x, sizeof v);
-    return v;
+    int32_t four;
+    memcpy(&four, x, sizeof four);
+    (void)eight_bits;
+    return _mm512_dpbusd_epi32(sum, w, vi_set(four));
 }
 
-#define DOT(sum, w, x) _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(four_bytes(x)))
-
-#include "kernel/x86/matmul512.h"
+#include "kernel/product.h"
 #include "kernel/x86/x86.h"
 
 void matmul_avx512vnni(const struct matmul *job, size_t tile0, size_t tile1, void *scratch)
 {
-    matmul512(job, tile0, tile1, scratch);
+    product_tiles(job, tile0, tile1, scratch);
 }
 
 uint64_t spin_avx512vnni(uint64_t rounds)
 {
-    return spin512(rounds);
+    return product_spin(rounds);
 }

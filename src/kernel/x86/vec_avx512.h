@@ -147,9 +147,64 @@ static inline vi vi_max(vi a, vi b)
     return _mm512_max_epi32(a, b);
 }
 
-#define vi_shl(a, n) _mm512_slli_epi32(a, n)
-#define vi_shr(a, n) _mm512_srli_epi32(a, n)
-#define vi_sar(a, n) _mm512_srai_epi32(a, n)
+static inline vi vi_xor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
+
+/* Shifts by a number that need not be constant before inlining. */
+typedef int32_t s32x16 __attribute__((vector_size(64)));
+typedef uint32_t u32x16 __attribute__((vector_size(64)));
+typedef uint16_t u16x32 __attribute__((vector_size(64)));
+
+static inline vi vi_shl(vi a, int n)
+{
+    return (vi)((u32x16)a << n);
+}
+
+static inline vi vi_shr(vi a, int n)
+{
+    return (vi)((u32x16)a >> n);
+}
+
+static inline vi vi_sar(vi a, int n)
+{
+    return (vi)((s32x16)a >> n);
+}
+
+static inline vi vb_shl(vi a, int n)
+{
+    return (vi)((u16x32)a << n);
+}
+
+static inline vi vb_shr(vi a, int n)
+{
+    return (vi)((u16x32)a >> n);
+}
+
+static inline vi vb_set(int x)
+{
+    return _mm512_set1_epi8((char)x);
+}
+
+static inline vi vb_load(const uint8_t *p)
+{
+    return _mm512_loadu_si512((const void *)p);
+}
+
+static inline void vb_store(uint8_t *p, vi a)
+{
+    _mm512_storeu_si512((void *)p, a);
+}
+
+/* Byte v / 2 of the lane to all four bytes, then bits 0-3 or 4-7 of it. */
+static inline vi vb_fifth_bits(vi high, int v)
+{
+    const vi lane = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    const vi byte = _mm512_shuffle_epi8(high, _mm512_add_epi8(lane, vb_set(v / 2)));
+    const vi bit = _mm512_set1_epi32(v & 1 ? (int)0x80402010 : 0x08040201);
+    return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(byte, bit), vb_set(16));
+}
 
 static inline float v_fold_add(vf a)
 {
@@ -212,6 +267,11 @@ static inline void vi_store_u16(uint16_t *p, vi a)
 static inline vf v_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+static inline vf v_low_half(vi a)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
 }
 
 static inline void v_store_f16(uint16_t *p, vf a)

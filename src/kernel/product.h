@@ -1,6 +1,11 @@
 /*
- * Matrix products in 512-bit registers, for a file that defines DOT(sum, w, x): sum += the products of the
- * unsigned bytes of w with 4 int8 at x, four at a time, exactly.
+ * Matrix products in vector operations, for a file that has included a vec_*.h and defines
+ *
+ *     BLOCK                        columns of X that a product keeps in registers
+ *     EIGHT_BITS                   bias of types with eight bits: 128, or 0 when dot_bytes takes signed bytes
+ *     dot_bytes(sum, w, x, eight)  sum += four products of bytes per lane, exactly; `eight` is a constant that
+ *                                  tells that the weights w may need eight bits, x points to 4 int8
+ *     INT_PRODUCTS                 (optional) its own int_products() for many columns
  *
  * Many columns: tiles are unpacked SPAN columns of W at a time, TILES tiles together, into a scratch that
  * stays in the first-level cache while all columns of X pass by in blocks of BLOCK; the partial sums of
@@ -9,13 +14,12 @@
  *
  * The order of operations is that of struct matmul.
  */
-#ifndef LINNET_KERNEL_MATMUL512_H
-#define LINNET_KERNEL_MATMUL512_H
+#ifndef LINNET_KERNEL_PRODUCT_H
+#define LINNET_KERNEL_PRODUCT_H
 
-#include "kernel/x86/unpack512.h"
+#include "kernel/unpack.h"
 
 enum {
-    BLOCK = 8,     /* columns of X in registers */
     TILES = 4,     /* tiles that share a pass over X */
     CHUNK = 512,   /* columns of X per unpacking of W */
     MAX_SPANS = 512, /* for the fused product of one column: n_cols up to 131,072 */
@@ -46,28 +50,28 @@ struct source {
 struct form {
     size_t group;
     bool has_min;
+    int bits; /* of the unsigned integers */
     int bias;
     /* n_blocks blocks to s */
     void (*unpack)(const struct source *src, size_t n_blocks, struct span *s);
-    /* acc of one column after n_blocks blocks; s is scratch for scales */
-    __m512 (*dot)(const struct source *src, size_t n_blocks, struct span *s, const int8_t *x,
-                  const struct column *c, __m512 acc);
+    /* acc [TILE] of one column after n_blocks blocks; s is scratch for scales */
+    void (*dot)(const struct source *src, size_t n_blocks, struct span *s, const int8_t *x,
+                const struct column *c, float *acc);
 };
 
-INLINE __m512 step(__m512 acc, __m512i sum, float d, const float *scale)
+INLINE vf step(vf acc, vi sum, float d, const float *scale)
 {
-    return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(d)), _mm512_load_ps(scale),
-                           acc);
+    return v_fma(v_mul(v_of_int(sum), v_set(d)), v_load(scale), acc);
 }
 
-INLINE __m512 step_min(__m512 acc, float minus, const float *min)
+INLINE vf step_min(vf acc, float minus, const float *min)
 {
-    return _mm512_fmadd_ps(_mm512_set1_ps(minus), _mm512_load_ps(min), acc);
+    return v_fma(v_set(minus), v_load(min), acc);
 }
 
 /* The float steps of `n` groups whose sums are in k. */
-INLINE __m512 steps(__m512 acc, const struct sink *k, int n, size_t g, size_t group, bool has_min,
-                    const struct span *s, const struct column *c)
+INLINE vf steps(vf acc, const struct sink *k, int n, size_t g, size_t group, bool has_min,
+                const struct span *s, const struct column *c)
 {
     UNROLL
     for (int i = 0; i < n; i++) {
@@ -82,14 +86,14 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
 {
     UNROLL
     for (int i = 0; i < n; i++)
-        k->sum[i] = from ? _mm512_set1_epi32(from[i]) : _mm512_setzero_si512();
+        k->sum[i] = vi_set(from ? from[i] : 0);
 }
 
 /*
  * The two functions of a type. SCALES fills the span's scales from src; a block is PIECES pieces of
- * GROUPS groups of `group` columns, each unpacked by INTS(sink, body of the block, piece).
+ * GROUPS groups of GROUP columns, each unpacked by INTS(sink, body of the block, piece).
  */
-#define DEFINE_FORM(type, GROUP, GROUPS, PIECES, UNITS, BIASED, MIN, SCALES, INTS)                 \
+#define DEFINE_FORM(type, GROUP, GROUPS, PIECES, UNITS, BITS, BIAS, MIN, SCALES, INTS)             \
     static void unpack_##type(const struct source *src, size_t n_blocks, struct span *s)           \
     {                                                                                              \
         SCALES;                                                                                    \
@@ -101,23 +105,25 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
                 INTS(&k, body, p);                                                                 \
         }                                                                                          \
     }                                                                                              \
-    static __m512 dot_##type(const struct source *src, size_t n_blocks, struct span *s,            \
-                             const int8_t *x, const struct column *c, __m512 acc)                  \
+    static void dot_##type(const struct source *src, size_t n_blocks, struct span *s,              \
+                           const int8_t *x, const struct column *c, float *sums)                   \
     {                                                                                              \
         SCALES;                                                                                    \
         const uint8_t *body = src->body;                                                           \
+        vf acc = v_load(sums);                                                                     \
         size_t g = 0;                                                                              \
         for (size_t b = 0; b < n_blocks; b++, body += (UNITS)*64) {                                \
             UNROLL                                                                                 \
             for (int p = 0; p < (PIECES); p++, g += (GROUPS)) {                                    \
-                struct sink k = {.x = x + g * (GROUP)};                                            \
-                start(&k, GROUPS, (BIASED) ? c->start + g : NULL);                                 \
+                struct sink k = {.x = x + g * (GROUP), .eight_bits = (BITS) > 7};                  \
+                start(&k, GROUPS, (BIAS) ? c->start + g : NULL);                                   \
                 INTS(&k, body, p);                                                                 \
                 acc = steps(acc, &k, GROUPS, g, GROUP, MIN, s, c);                                 \
             }                                                                                      \
         }                                                                                          \
-        return acc;                                                                                \
-    }
+        v_store(sums, acc);                                                                        \
+    }                                                                                              \
+    static const struct form form_##type = {GROUP, MIN, BITS, BIAS, unpack_##type, dot_##type};
 
 #define INTS_Q4_0(k, body, p) ints_nibbles(k, body)
 #define INTS_Q4_1(k, body, p) ints_q4_1(k, body)
@@ -125,14 +131,14 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
 #define INTS_Q5_1(k, body, p) ints_q5_1(k, body)
 #define INTS_Q8_0(k, body, p) ints_q8_0(k, body)
 
-DEFINE_FORM(q4_0, 32, 1, 1, 4, true, false, scales_half(s, src->head, n_blocks), INTS_Q4_0)
-DEFINE_FORM(q4_1, 32, 1, 1, 5, false, true, scales_half_min(s, src->body, n_blocks, 5 * 64), INTS_Q4_1)
-DEFINE_FORM(q5_0, 32, 1, 1, 5, true, false, scales_half(s, src->head, n_blocks), INTS_Q5_0)
-DEFINE_FORM(q5_1, 32, 1, 1, 6, false, true, scales_half_min(s, src->body, n_blocks, 6 * 64), INTS_Q5_1)
-DEFINE_FORM(q8_0, 32, 1, 1, 8, true, false, scales_half(s, src->head, n_blocks), INTS_Q8_0)
-DEFINE_FORM(q4_k, 32, 2, 4, 36, false, true, scales_6bit(s, src->body), ints_q4_k)
-DEFINE_FORM(q5_k, 32, 2, 4, 44, false, true, scales_6bit(s, src->body), ints_q5_k)
-DEFINE_FORM(q6_k, 16, 8, 2, 52, true, false, scales_q6_k(s, src->head, src->body), ints_q6_k)
+DEFINE_FORM(q4_0, 32, 1, 1, 4, 4, 8, false, scales_half(s, src->head, n_blocks), INTS_Q4_0)
+DEFINE_FORM(q4_1, 32, 1, 1, 5, 4, 0, true, scales_half_min(s, src->body, n_blocks, 5 * 64), INTS_Q4_1)
+DEFINE_FORM(q5_0, 32, 1, 1, 5, 5, 16, false, scales_half(s, src->head, n_blocks), INTS_Q5_0)
+DEFINE_FORM(q5_1, 32, 1, 1, 6, 5, 0, true, scales_half_min(s, src->body, n_blocks, 6 * 64), INTS_Q5_1)
+DEFINE_FORM(q8_0, 32, 1, 1, 8, 8, EIGHT_BITS, false, scales_half(s, src->head, n_blocks), INTS_Q8_0)
+DEFINE_FORM(q4_k, 32, 2, 4, 36, 4, 0, true, scales_6bit(s, src->body), ints_q4_k)
+DEFINE_FORM(q5_k, 32, 2, 4, 44, 5, 0, true, scales_6bit(s, src->body), ints_q5_k)
+DEFINE_FORM(q6_k, 16, 8, 2, 52, 6, 32, false, scales_q6_k(s, src->head, src->body), ints_q6_k)
 
 /* Types without a form of their own, by the type's plain C unpack. */
 static void unpack_any(const struct matrix *w, const struct tile_layout *l, const uint8_t *tile, size_t b0,
@@ -149,7 +155,7 @@ static void unpack_any(const struct matrix *w, const struct tile_layout *l, cons
             type->unpack(block, q, scale, min);
             for (size_t i = 0; i < type->block; i++) {
                 const size_t k = b * type->block + i;
-                s->q[k / 4][r][k % 4] = (uint8_t)(q[i] + 128);
+                s->q[k / 4][r][k % 4] = (uint8_t)(q[i] + EIGHT_BITS);
             }
             for (size_t g = 0; g < groups; g++) {
                 s->scale[b * groups + g][r] = scale[g];
@@ -162,62 +168,79 @@ static void unpack_any(const struct matrix *w, const struct tile_layout *l, cons
 static struct form form_of(const struct quant_type *type)
 {
     switch (type->id) {
-    case QUANT_Q4_0: return (struct form){32, false, 8, unpack_q4_0, dot_q4_0};
-    case QUANT_Q4_1: return (struct form){32, true, 0, unpack_q4_1, dot_q4_1};
-    case QUANT_Q5_0: return (struct form){32, false, 16, unpack_q5_0, dot_q5_0};
-    case QUANT_Q5_1: return (struct form){32, true, 0, unpack_q5_1, dot_q5_1};
-    case QUANT_Q8_0: return (struct form){32, false, 128, unpack_q8_0, dot_q8_0};
-    case QUANT_Q4_K: return (struct form){32, true, 0, unpack_q4_k, dot_q4_k};
-    case QUANT_Q5_K: return (struct form){32, true, 0, unpack_q5_k, dot_q5_k};
-    case QUANT_Q6_K: return (struct form){16, false, 32, unpack_q6_k, dot_q6_k};
-    default: return (struct form){type->group, type->has_min, 128, NULL, NULL};
+    case QUANT_Q4_0: return form_q4_0;
+    case QUANT_Q4_1: return form_q4_1;
+    case QUANT_Q5_0: return form_q5_0;
+    case QUANT_Q5_1: return form_q5_1;
+    case QUANT_Q8_0: return form_q8_0;
+    case QUANT_Q4_K: return form_q4_k;
+    case QUANT_Q5_K: return form_q5_k;
+    case QUANT_Q6_K: return form_q6_k;
+    default: return (struct form){type->group, type->has_min, 8, EIGHT_BITS, NULL, NULL};
     }
 }
 
-/* Column data of row r of X from column k0 on. */
+/* Column data of row r of X from column k0 on; rows are padded to whole spans. */
 static void prepare(struct column *c, const struct act *x, size_t r, size_t k0, const struct form *f)
 {
-    const __m256 d = _mm256_loadu_ps(act_d(x, r) + k0 / ACT_GROUP);
-    const __m256i sum16 = _mm256_loadu_si256((const void *)(act_sum16(x, r) + k0 / 16));
-    _mm256_storeu_ps(c->d, d);
+    const float *d = act_d(x, r) + k0 / ACT_GROUP;
+    const int16_t *sum16 = act_sum16(x, r) + k0 / 16;
+    for (int i = 0; i < SPAN / ACT_GROUP; i++)
+        c->d[i] = d[i];
     if (f->group == 32) {
-        const __m256i sum = _mm256_madd_epi16(sum16, _mm256_set1_epi16(1));
-        _mm256_storeu_si256((void *)c->start, _mm256_mullo_epi32(sum, _mm256_set1_epi32(-f->bias)));
-        const __m256 minus = _mm256_xor_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(-0.0f));
-        _mm256_storeu_ps(c->minus, _mm256_mul_ps(minus, d));
+        for (int i = 0; i < SPAN / 32; i++) {
+            const int32_t sum = sum16[2 * i] + sum16[2 * i + 1];
+            c->start[i] = -f->bias * sum;
+            c->minus[i] = -(float)sum * d[i];
+        }
     } else {
-        const __m512i sum = _mm512_cvtepi16_epi32(sum16);
-        _mm512_storeu_si512(c->start, _mm512_mullo_epi32(sum, _mm512_set1_epi32(-f->bias)));
-        const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-        const __m512 d16 = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(d));
-        const __m512i minus = _mm512_xor_si512(v_bits(_mm512_cvtepi32_ps(sum)), vi_set(INT32_MIN));
-        _mm512_storeu_ps(c->minus, _mm512_mul_ps(v_of_bits(minus), d16));
+        for (int i = 0; i < SPAN / 16; i++) {
+            c->start[i] = -f->bias * sum16[i];
+            c->minus[i] = -(float)sum16[i] * d[i / 2];
+        }
     }
 }
 
-/* 16 rows x n columns over n_groups groups of `group` columns; n, group, has_min are constants. */
-INLINE void product(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
-                    float (*sums)[TILE], int n, int group, bool has_min)
+/* `sums` of 16 rows and n columns += n_groups groups of a span. */
+typedef void product_fn(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
+                        float (*sums)[TILE]);
+
+#define EACH_N(M, a, b)                                                                            \
+    M(1, a, b) M(2, a, b) M(3, a, b) M(4, a, b) EACH_N_ABOVE_4(M, a, b)
+#if BLOCK == 8
+#define EACH_N_ABOVE_4(M, a, b) M(5, a, b) M(6, a, b) M(7, a, b) M(8, a, b)
+#else
+#define EACH_N_ABOVE_4(M, a, b)
+#endif
+
+/* The products of 1 to BLOCK columns for a form. */
+static product_fn *const *int_products(const struct form *f);
+
+#ifndef INT_PRODUCTS
+
+/* n, group and has_min are constants */
+INLINE void int_product(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
+                        float (*sums)[TILE], int n, int group, bool has_min)
 {
-    __m512 acc[BLOCK];
+    vf acc[BLOCK];
     const int8_t *xs[BLOCK];
     UNROLL
     for (int j = 0; j < n; j++) {
-        acc[j] = _mm512_load_ps(sums[j]);
+        acc[j] = v_load(sums[j]);
         xs[j] = x[j];
     }
     for (size_t g = 0; g < n_groups; g++) {
-        __m512i sum[BLOCK];
+        vi sum[BLOCK];
         const size_t k0 = g * (size_t)group;
         UNROLL
         for (int j = 0; j < n; j++)
-            sum[j] = _mm512_set1_epi32(c[j].start[g]);
+            sum[j] = vi_set(c[j].start[g]);
         UNROLL
         for (int v = 0; v < group / 4; v++) {
-            const __m512i w = _mm512_load_si512((const void *)s->q[k0 / 4 + (size_t)v]);
+            const vi w = vb_load(s->q[k0 / 4 + (size_t)v][0]);
             UNROLL
             for (int j = 0; j < n; j++)
-                sum[j] = DOT(sum[j], w, xs[j] + k0 + 4 * v);
+                sum[j] = dot_bytes(sum[j], w, xs[j] + k0 + 4 * v, true);
         }
         UNROLL
         for (int j = 0; j < n; j++)
@@ -230,32 +253,32 @@ INLINE void product(const struct span *s, const int8_t *const *x, const struct c
     }
     UNROLL
     for (int j = 0; j < n; j++)
-        _mm512_store_ps(sums[j], acc[j]);
+        v_store(sums[j], acc[j]);
 }
-
-typedef void product_fn(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
-                        float (*sums)[TILE]);
 
 #define DEFINE_PRODUCT(n, group, has_min)                                                          \
     static void product_##n##_##group##_##has_min(const struct span *s, const int8_t *const *x,    \
                                                   const struct column *c, size_t n_groups,         \
                                                   float(*sums)[TILE])                              \
     {                                                                                              \
-        product(s, x, c, n_groups, sums, n, group, has_min);                                       \
+        int_product(s, x, c, n_groups, sums, n, group, has_min);                                   \
     }
-#define EACH_N(M, group, has_min)                                                                  \
-    M(1, group, has_min) M(2, group, has_min) M(3, group, has_min) M(4, group, has_min)            \
-    M(5, group, has_min) M(6, group, has_min) M(7, group, has_min) M(8, group, has_min)
+#define PRODUCT_NAME(n, group, has_min) product_##n##_##group##_##has_min,
 EACH_N(DEFINE_PRODUCT, 32, 0)
 EACH_N(DEFINE_PRODUCT, 32, 1)
 EACH_N(DEFINE_PRODUCT, 16, 0)
 EACH_N(DEFINE_PRODUCT, 16, 1)
 
-#define PRODUCT_NAME(n, group, has_min) product_##n##_##group##_##has_min,
-static product_fn *const products[2][2][BLOCK] = {
-    {{EACH_N(PRODUCT_NAME, 32, 0)}, {EACH_N(PRODUCT_NAME, 32, 1)}},
-    {{EACH_N(PRODUCT_NAME, 16, 0)}, {EACH_N(PRODUCT_NAME, 16, 1)}},
-};
+static product_fn *const *int_products(const struct form *f)
+{
+    static product_fn *const table[2][2][BLOCK] = {
+        {{EACH_N(PRODUCT_NAME, 32, 0)}, {EACH_N(PRODUCT_NAME, 32, 1)}},
+        {{EACH_N(PRODUCT_NAME, 16, 0)}, {EACH_N(PRODUCT_NAME, 16, 1)}},
+    };
+    return table[f->group == 16][f->has_min];
+}
+
+#endif
 
 /* Blocks [b0, b0 + n) of a tile, packed to `copy` first when the matrix is not. */
 static struct source source_at(const struct matrix *w, const struct tile_layout *l, size_t tile, size_t b0,
@@ -300,7 +323,7 @@ static void many_columns(const struct matmul *job, const struct form *f, size_t 
     const struct matrix *w = job->w;
     const struct tile_layout l = tile_layout(w->type, w->n_cols);
     const size_t run = SPAN / w->type->block;
-    product_fn *const *by_n = products[f->group == 16][f->has_min];
+    product_fn *const *by_n = int_products(f);
     for (size_t i = 0; i < n_tiles; i++)
         memset(t->sums[i], 0, n * sizeof t->sums[i][0]);
     for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
@@ -335,60 +358,58 @@ static void one_column(const struct matmul *job, const struct form *f, size_t ti
     for (size_t b0 = 0; b0 < l.n_blocks; b0 += run)
         prepare(&columns[b0 / run], job->x, row, b0 * w->type->block, f);
     for (size_t tile = tile0; tile < tile1; tile++) {
-        __m512 acc = _mm512_setzero_ps();
+        _Alignas(64) float acc[TILE] = {0};
         for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
             const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
             const struct source src = source_at(w, &l, tile, b0, n_blocks, NULL);
-            acc = f->dot(&src, n_blocks, s, act_q(job->x, row) + b0 * w->type->block, &columns[b0 / run], acc);
+            f->dot(&src, n_blocks, s, act_q(job->x, row) + b0 * w->type->block, &columns[b0 / run], acc);
         }
-        _Alignas(64) float y[TILE];
-        _mm512_store_ps(y, acc);
-        matmul_finish(job, tile * TILE, 0, y);
+        matmul_finish(job, tile * TILE, 0, acc);
     }
 }
 
 /* Float weights. */
 
 /* Column k of a tile as f32, by how it is stored; id is a constant. */
-INLINE __m512 float_weights(const uint8_t *body, size_t k, uint32_t id)
+INLINE vf float_weights(const uint8_t *body, size_t k, uint32_t id)
 {
     if (id == QUANT_F32)
-        return _mm512_loadu_ps((const void *)(body + 64 * k));
+        return v_load((const void *)(body + 64 * k));
     if (id == QUANT_F16)
-        return load_half16(body + 32 * k);
-    return v_of_bits(_mm512_slli_epi32(vi_load_u16((const void *)(body + 32 * k)), 16));
+        return v_load_f16((const void *)(body + 32 * k));
+    return v_of_bits(vi_shl(vi_load_u16((const void *)(body + 32 * k)), 16));
 }
 
 /* 16 rows x n columns over n_k columns of W; n and id are constants. */
 INLINE void float_product(const uint8_t *body, const float *const *x, size_t n_k, float (*sums)[TILE], int n,
                           uint32_t id)
 {
-    __m512 acc[BLOCK];
+    vf acc[BLOCK];
     const float *xs[BLOCK];
     UNROLL
     for (int j = 0; j < n; j++) {
-        acc[j] = _mm512_load_ps(sums[j]);
+        acc[j] = v_load(sums[j]);
         xs[j] = x[j];
     }
     for (size_t k0 = 0; k0 < n_k; k0 += F32_PANEL) {
         const size_t end = n_k - k0 < F32_PANEL ? n_k : k0 + F32_PANEL;
-        __m512 p[BLOCK];
+        vf p[BLOCK];
         UNROLL
         for (int j = 0; j < n; j++)
-            p[j] = _mm512_setzero_ps();
+            p[j] = v_set(0.0f);
         for (size_t k = k0; k < end; k++) {
-            const __m512 w = float_weights(body, k, id);
+            const vf w = float_weights(body, k, id);
             UNROLL
             for (int j = 0; j < n; j++)
-                p[j] = _mm512_fmadd_ps(w, _mm512_set1_ps(xs[j][k]), p[j]);
+                p[j] = v_fma(w, v_set(xs[j][k]), p[j]);
         }
         UNROLL
         for (int j = 0; j < n; j++)
-            acc[j] = _mm512_add_ps(acc[j], p[j]);
+            acc[j] = v_add(acc[j], p[j]);
     }
     UNROLL
     for (int j = 0; j < n; j++)
-        _mm512_store_ps(sums[j], acc[j]);
+        v_store(sums[j], acc[j]);
 }
 
 typedef void float_fn(const uint8_t *body, const float *const *x, size_t n_k, float (*sums)[TILE]);
@@ -426,7 +447,7 @@ static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles,
             body[i] = source_at(w, &l, tile + i, k0, n_k, convert ? t->packed : panel).body;
             if (convert) {
                 for (size_t k = 0; k < n_k; k++)
-                    _mm512_store_ps(t->panel[i][k], id == QUANT_F16 ? float_weights(body[i], k, QUANT_F16)
+                    v_store(t->panel[i][k], id == QUANT_F16 ? float_weights(body[i], k, QUANT_F16)
                                                                     : float_weights(body[i], k, QUANT_BF16));
                 body[i] = panel;
             }
@@ -445,19 +466,21 @@ static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles,
             matmul_finish(job, (tile + i) * TILE, j0 + j, t->sums[i][j]);
 }
 
-/* Dot products as `product` does them, without memory. */
-INLINE uint64_t spin512(uint64_t rounds)
+/* Dot products as the products do them, without memory. */
+static uint64_t product_spin(uint64_t rounds)
 {
-    enum { SUMS = 12 };
-    __m512i sum[SUMS], w = bytes(3);
-    static const int8_t x[4] = {1, -1, 1, -1};
+    enum { SUMS = BLOCK == 8 ? 12 : 4 };
+    vi sum[SUMS];
+    const vi w = vb_set(3);
+    static const int8_t bytes[4 * SUMS] = {1, -1, 1, -1};
+    const int8_t *x = bytes;
     for (int i = 0; i < SUMS; i++)
         sum[i] = vi_set(i);
     for (uint64_t r = 0; r < rounds; r++) {
-        __asm__ volatile("" : "+v"(w));
+        __asm__ volatile("" : "+r"(x));
         UNROLL
         for (int i = 0; i < SUMS; i++)
-            sum[i] = DOT(sum[i], w, x);
+            sum[i] = dot_bytes(sum[i], w, x + 4 * i, false);
     }
     int32_t total = 0;
     for (int i = 0; i < SUMS; i++)
@@ -465,7 +488,7 @@ INLINE uint64_t spin512(uint64_t rounds)
     return rounds * SUMS * 64 * 2 + (total == 12345);
 }
 
-INLINE void matmul512(const struct matmul *job, size_t tile0, size_t tile1, void *scratch)
+static void product_tiles(const struct matmul *job, size_t tile0, size_t tile1, void *scratch)
 {
     const struct matrix *w = job->w;
     const struct form f = form_of(w->type);
