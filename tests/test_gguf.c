@@ -534,7 +534,7 @@ static void the_writer_refuses_what_a_reader_would(void **state)
     memset(long_name, 'x', sizeof long_name);
     long_name[sizeof long_name - 1] = '\0';
     static const uint64_t ten = 10, zero = 0, huge[4] = {1ull << 32, 1ull << 32, 1ull << 32, 1};
-    for (unsigned c = 0; c < 17; c++) {
+    for (unsigned c = 0; c < 18; c++) {
         struct gguf_writer *w = new_writer();
         linnet_status s = LINNET_OK;
         switch (c) {
@@ -563,6 +563,7 @@ static void the_writer_refuses_what_a_reader_would(void **state)
             assert_ok(gguf_add_tensor(w, "t", QUANT_F32, 1, &ten, &e), e);
             s = gguf_write_begin(w, tempdir_path(dir, "x.gguf"), &e);
             break;
+        case 17: s = gguf_put_array(w, "k", GGUF_BOOL, "\0\1\2", 3, &e); break;
         default: break;
         }
         if (s != LINNET_INVALID)

@@ -48,7 +48,11 @@ struct parser {
 const char *gguf_shown_path(const char *path)
 {
     size_t n = strlen(path);
-    return n > 300 ? path + n - 300 : path;
+    if (n > 300)
+        path += n - 300;
+    while (n > 300 && (*path & 0xC0) == 0x80) /* not from inside a character */
+        path++;
+    return path;
 }
 
 int gguf_shown(const char *name)

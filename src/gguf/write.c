@@ -145,6 +145,11 @@ static linnet_status put_elements(struct gguf_writer *w, enum gguf_type elem, co
 {
     bool ok = true;
     size_t bytes;
+    const uint8_t *bools = values;
+    for (size_t i = 0; elem == GGUF_BOOL && i < n; i++)
+        if (bools[i] > 1)
+            return fail(w, err_set(e, LINNET_INVALID, "key '%s': a bool is %d, not 0 or 1",
+                                   w->key_list->name, bools[i]));
     if (elem == GGUF_STRING) {
         const struct gguf_str *s = values;
         for (size_t i = 0; i < n && ok; i++)
