@@ -38,6 +38,8 @@ enum {
     LIMIT_THREADS = 512,
     /* Experts of a mixture: Kimi K3 has 896. */
     LIMIT_EXPERTS = 4096,
+    /* Query heads: the most published is 128. Rows of a batch times heads stay in 32 bits. */
+    LIMIT_HEADS = 4096,
     /* Width of an activation: 64 times the widest known (Kimi K3's 33,792 x 64). Keeps products of widths in 32 bits. */
     LIMIT_WIDTH = 1 << 24,
     /* Rows of one batch: bounds the activation arena. */

@@ -29,6 +29,7 @@ enum {
     ACT_GROUP = 32,      /* activations per quantisation scale */
     F32_PANEL = 64,      /* columns summed before a float product's partial sum is added to the total */
     KV_PAGE = 64,        /* positions per KV page, and keys per step of the online softmax */
+    ATTN_MAX_DIM = 2048, /* most values of a key or value row */
     KERNEL_SCRATCH = 256 * 1024, /* bytes of per-worker scratch every kernel may use, 64-aligned */
 };
 

@@ -54,6 +54,30 @@ struct attn_desc {
 /* attn_output(attention(x)) from attn_{q,k,v} or attn_qkv, with the biases that are there. */
 struct view block_attention(struct loader *l, const struct attn_desc *d, struct view x);
 
+enum mla_gate {
+    MLA_UNGATED,
+    MLA_GATE_CHANNEL, /* heads' output times sigmoid(attn_gate x) */
+    MLA_GATE_HEAD,    /* the same with one number a head */
+};
+/* One layer of multi-head latent attention. */
+struct mla_desc {
+    uint32_t n_head;
+    uint32_t d_nope, d_rope, d_v; /* of a head: the part of its key without rotation, the part with, its value */
+    uint32_t d_latent;            /* width of what all heads share and the cache holds, d_rope apart */
+    uint32_t d_q_latent;          /* rows of attn_q_a where there is one; 0: as many as it has */
+    enum mla_gate gate;
+    float eps; /* of the norms of both latents */
+    enum rope_kind rope;
+    const struct rope_table *table; /* NULL: this layer does not rotate */
+    float scale;
+    float temp_scale, temp_period; /* as in struct attn_desc */
+};
+/* The widths as the keys give them, in files with and without *_length_mla; scale 1 / sqrt(d_nope + d_rope); no gate,
+ * no rotation, no temperature. */
+struct mla_desc mla_read(struct loader *l, float eps);
+/* attn_output(latent attention(x)), x normed. */
+struct view block_mla(struct loader *l, const struct mla_desc *d, struct view x);
+
 enum ffn_kind {
     FFN_SWIGLU, /* down(silu(gate x) * up x) */
     FFN_GEGLU,  /* down(gelu(gate x) * up x) */

@@ -349,6 +349,69 @@ const struct matrix *mat_rows(struct loader *l, const struct matrix *m, size_t r
     return part;
 }
 
+static bool rows_fit(const struct matrix *m, size_t n, size_t each, size_t row0, size_t n_rows)
+{
+    return m && n > 0 && each <= m->n_rows / n && row0 <= each && n_rows <= each - row0;
+}
+
+const struct matrix *mat_stack_rows(struct loader *l, const struct matrix *m, size_t n, size_t each, size_t row0,
+                                    size_t n_rows)
+{
+    if (!rows_fit(m, n, each, row0, n_rows))
+        return NULL;
+    struct matrix *list = ARENA_ARRAY(l->arena, n, struct matrix);
+    if (!list) {
+        l->status = err_memory(l->e, "rows of a matrix", n * sizeof *list);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        list[i] = *m;
+        list[i].data += (i * each + row0) * m->row_bytes;
+        list[i].n_rows = n_rows;
+    }
+    return list;
+}
+
+/* dst [m->n_cols][m->n_rows] = transpose of m, of type `to`. `rows` has room for m and a column of it. */
+static void transpose(const struct matrix *m, const struct quant_type *to, uint8_t *dst, float *rows)
+{
+    float *column = rows + m->n_rows * m->n_cols;
+    for (size_t r = 0; r < m->n_rows; r++)
+        m->type->decode(m->data + r * m->row_bytes, rows + r * m->n_cols, m->n_cols);
+    for (size_t c = 0; c < m->n_cols; c++) {
+        for (size_t r = 0; r < m->n_rows; r++)
+            column[r] = rows[r * m->n_cols + c];
+        to->encode(column, dst + c * m->n_rows * to->block_bytes, m->n_rows);
+    }
+}
+
+const struct matrix *mat_stack_transposed(struct loader *l, const struct matrix *m, size_t n, size_t each, size_t row0,
+                                          size_t n_rows)
+{
+    if (!rows_fit(m, n, each, row0, n_rows))
+        return NULL;
+    struct matrix *list = (struct matrix *)mat_stack_rows(l, m, n, each, row0, n_rows);
+    bool keeps = m->type->id == QUANT_F32 || m->type->id == QUANT_BF16;
+    const struct quant_type *to = keeps ? m->type : quant_type_of(QUANT_F16);
+    size_t size = m->n_cols * n_rows * to->block_bytes; /* at most 16 times that of the tensor */
+    uint8_t *data = arena_alloc(&l->m->until_packed, n, size);
+    float *rows = ARENA_ARRAY(&l->m->until_packed, (m->n_cols + 1) * n_rows, float);
+    if (!list || !data || !rows) {
+        l->status = err_memory(l->e, "transposed matrices", n * size);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        transpose(&list[i], to, data + i * size, rows);
+        list[i] = (struct matrix){.type = to,
+                                  .n_rows = m->n_cols,
+                                  .n_cols = n_rows,
+                                  .data = data + i * size,
+                                  .row_bytes = n_rows * to->block_bytes,
+                                  .scale = m->scale};
+    }
+    return list;
+}
+
 uint32_t width_mul(struct loader *l, const char *what, uint32_t a, uint32_t b)
 {
     uint64_t w = (uint64_t)a * b;

@@ -68,6 +68,13 @@ uint64_t tensor_dim(struct loader *l, const char *name, unsigned d);
 const float *bias_opt(struct loader *l, const char *name, size_t n);
 /* Rows [row0, row0 + n_rows) of an unpacked matrix as one of its own. */
 const struct matrix *mat_rows(struct loader *l, const struct matrix *m, size_t row0, size_t n_rows);
+/* The same of n matrices: rows [row0, row0 + n_rows) of every `each` rows of m, [n]. */
+const struct matrix *mat_stack_rows(struct loader *l, const struct matrix *m, size_t n, size_t each, size_t row0,
+                                    size_t n_rows);
+/* Their transposes. Blocks of quantised weights run along rows, so these become f16, whose rounding is far below
+ * their step; f32 and bf16 stay what they are. The copies live until the weights are packed. */
+const struct matrix *mat_stack_transposed(struct loader *l, const struct matrix *m, size_t n, size_t each, size_t row0,
+                                          size_t n_rows);
 /* A tensor that is known and not used. */
 void tensor_ignore(struct loader *l, const char *name);
 

@@ -86,15 +86,30 @@ static void pack_chunk(void *arg, size_t chunk, unsigned worker)
     matrix_pack(j->use->m, j->dst + t0 * j->use->tile_bytes, t0, t1);
 }
 
-static void drop_file_pages(linnet_model *m, const struct matrix *w)
+static bool inside(const struct gguf_tensor *t, const struct matrix *w)
 {
-    for (size_t i = 0; i < gguf_n_tensors(m->gguf); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(m->gguf, i);
-        if (w->data >= t->data && w->data < t->data + t->size && t->n_elems == w->n_rows * w->n_cols) {
-            gguf_tensor_drop(m->gguf, t);
-            return;
-        }
-    }
+    return w->data >= t->data && w->data < t->data + t->size;
+}
+
+/* The tensor that a matrix lies in; NULL for one that was made while loading. */
+static const struct gguf_tensor *tensor_of(const linnet_model *m, const struct matrix *w)
+{
+    for (size_t i = 0; i < gguf_n_tensors(m->gguf); i++)
+        if (inside(gguf_tensor_at(m->gguf, i), w))
+            return gguf_tensor_at(m->gguf, i);
+    return NULL;
+}
+
+/* Use i of the list, which is in file order, is packed: let go of what only packing needed. */
+static void drop_source(linnet_model *m, const struct use *list, size_t n, size_t i, const struct gguf_tensor **in)
+{
+    struct matrix *w = list[i].m;
+    if (!*in || !inside(*in, w))
+        *in = tensor_of(m, w);
+    if (!*in)
+        w->data = NULL;
+    else if (i + 1 == n || !inside(*in, list[i + 1].m))
+        gguf_tensor_drop(m->gguf, *in);
 }
 
 /* Copy weights into the layout kernels read. The pages of the file are let go as they are copied, so that
@@ -127,18 +142,18 @@ static linnet_status pack_weights(linnet_model *m, const linnet_model_options *o
     }
     m->packed_size = total;
     madvise(m->packed, total, MADV_HUGEPAGE); /* advice: a refusal costs speed only */
+    const struct gguf_tensor *in = NULL;
     for (size_t i = 0; i < n; i++) {
         struct use *u = &list[i];
-        if (u->tile_bytes == 0)
-            continue;
         struct pack_job job = {u, (uint8_t *)m->packed + u->offset};
         pool_run(m->pool, (u->tiles + PACK_TILES - 1) / PACK_TILES, pack_chunk, &job);
         u->m->packed = job.dst;
         done += u->tiles * u->tile_bytes;
-        drop_file_pages(m, u->m);
+        drop_source(m, list, n, i, &in);
         if (!tick(o, (float)((double)done / (double)total)))
             return err_set(e, LINNET_CANCELLED, "loading was stopped by the caller");
     }
+    arena_free(&m->until_packed);
     return LINNET_OK;
 }
 
@@ -153,7 +168,7 @@ static void count_bytes(linnet_model *m)
         const struct step *s = &m->plan.steps[i];
         for (uint32_t j = 0; j < s->n_products; j++) {
             const struct matrix *w = s->products[j].w;
-            uint64_t used = s->op == OP_MOE_MATMUL ? s->products[j].dst.n : 1;
+            uint64_t used = s->op == OP_MATMUL ? 1 : s->products[j].dst.n;
             f->step_bytes += used * w->n_rows * w->row_bytes;
         }
     }
@@ -234,6 +249,7 @@ linnet_status linnet_model_open(const char *path, const linnet_model_options *op
     if (!m)
         return err_memory(error, "a model", sizeof *m);
     arena_init(&m->arena, MODEL_ARENA_MAX);
+    arena_init(&m->until_packed, SIZE_MAX);
     linnet_status s = open_all(m, path, &o, error);
     if (s != LINNET_OK) {
         linnet_model_close(m);
@@ -253,6 +269,7 @@ void linnet_model_close(linnet_model *m)
         munmap(m->packed, m->packed_size);
     gguf_close(m->gguf);
     arena_free(&m->arena);
+    arena_free(&m->until_packed);
     free(m);
 }
 

@@ -30,6 +30,7 @@ struct model_facts {
 
 struct linnet_model {
     struct arena arena;
+    struct arena until_packed; /* what is needed only until the weights are packed */
     struct gguf *gguf;
     struct vocab *vocab; /* NULL when the file has none */
     const struct family *family;

@@ -34,10 +34,12 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_QUANTISE] = {"quantise", OP_ROW},
     [OP_ROUTE] = {"route", OP_ROW},
     [OP_COMBINE] = {"combine", OP_ROW},
+    [OP_MUL_EACH] = {"mul_each", OP_ROW},
     [OP_SELECT] = {"select", OP_ROW},
     [OP_CONV] = {"conv", OP_STATE},
     [OP_MATMUL] = {"matmul", OP_OTHER},
     [OP_MOE_MATMUL] = {"moe_matmul", OP_OTHER},
+    [OP_HEAD_MATMUL] = {"head_matmul", OP_OTHER},
     [OP_ATTENTION] = {"attention", OP_OTHER},
 };
 
@@ -337,6 +339,8 @@ void plan_attention(struct plan *p, struct view dst, struct view q, const struct
     const struct kv_slot *kv = &p->kvs[attn->kv];
     if (q.width != kv->d_k || dst.width != kv->d_v || q.n != dst.n || q.n % kv->n_head != 0)
         broken(p, "queries do not fit their KV slot");
+    if (kv->d_k > ATTN_MAX_DIM || kv->d_v > ATTN_MAX_DIM)
+        broken(p, "a head is wider than 2048");
     struct attn_step *copy = ARENA_NEW(p->arena, struct attn_step);
     struct step *s = copy ? append(p, OP_ATTENTION, dst) : NULL;
     if (!s) {
@@ -483,6 +487,35 @@ struct view plan_combine(struct plan *p, const char *name, struct view y, struct
         s->b = weights;
     }
     return out;
+}
+
+void plan_mul_each(struct plan *p, struct view x, struct view factors)
+{
+    if (!usable(p, x) || !usable(p, factors))
+        return;
+    if (view_size(factors) != x.n)
+        broken(p, "factors that are not one for each piece");
+    struct step *s = append(p, OP_MUL_EACH, x);
+    if (s) {
+        s->a = x;
+        s->b = factors;
+    }
+}
+
+/* Does piece j of row r lie (r * n + j) * stride floats after piece 0 of row 0? */
+static bool evenly_spaced(const struct plan *p, struct view v)
+{
+    return v.n == 1 || (size_t)v.n * v.stride == p->regs[v.reg].width;
+}
+
+void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, uint32_t n, struct view x)
+{
+    if (!w || !usable(p, x) || !usable(p, dst))
+        return;
+    if (x.n != n || dst.n != n || x.width != w->n_cols || dst.width != w->n_rows || p->out_rows ||
+        !evenly_spaced(p, x) || !evenly_spaced(p, dst))
+        broken(p, "a product by heads of shapes that do not fit");
+    add_product(p, OP_HEAD_MATMUL, x, view_none(), &(struct product){w, n, NULL, dst});
 }
 
 struct view plan_select(struct plan *p, struct view x)

@@ -67,12 +67,14 @@ enum op {
     OP_QUANTISE,   /* a into a quant buffer */
     OP_ROUTE,      /* dst [n_used] weights and c [n_used] expert ids (int32 bits) from router logits a */
     OP_COMBINE,    /* dst = sum over j, in order, of b[j] * piece j of a */
+    OP_MUL_EACH,   /* piece j of dst = b[j] * piece j of a */
     OP_SELECT,     /* dst (output rows) = a (batch rows) */
     /* recurrent: a session's rows in order */
     OP_CONV, /* dst = causal depthwise convolution of a over positions; conv_step */
     /* dispatched by themselves */
     OP_MATMUL,     /* each product: dst = W a */
     OP_MOE_MATMUL, /* each product: piece j of dst = W[expert c[j]] times piece j of a, or a when it is one piece */
+    OP_HEAD_MATMUL, /* each product: piece j of dst = W[j] times piece j of a */
     OP_ATTENTION,  /* dst = attention of queries a over a KV slot */
     OP_COUNT
 };
@@ -91,7 +93,7 @@ extern const struct op_info op_infos[OP_COUNT];
 /* One product of a group that shares its input. */
 struct product {
     const struct matrix *w; /* [n_w] */
-    uint32_t n_w;           /* 1, or the number of experts */
+    uint32_t n_w;           /* 1, or the number of experts or heads */
     const float *bias;      /* [n_rows], or [n_expert][n_rows]; or NULL */
     struct view dst;
 };
@@ -274,6 +276,11 @@ void plan_route(struct plan *p, const struct router *r, struct view logits, stru
 struct view plan_moe_matmul(struct plan *p, const char *name, const struct matrix *experts, uint32_t n_expert,
                             const float *bias, struct view x, struct view ids, uint32_t n_used);
 struct view plan_combine(struct plan *p, const char *name, struct view y, struct view weights);
+/* Piece j of x times factors[j], in place. */
+void plan_mul_each(struct plan *p, struct view x, struct view factors);
+/* Products of each head with a matrix of its own, w [n]: x and dst are n pieces that fill their registers but for
+ * gaps of the same size. */
+void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, uint32_t n, struct view x);
 /* From here on only rows whose output was asked for. */
 struct view plan_select(struct plan *p, struct view x);
 

@@ -139,7 +139,21 @@ static size_t group_by_expert(struct linnet_context *c, const struct step *s, ui
     return n_active;
 }
 
-/* Expert e's share of a product, tiles [t0, t1). */
+/* The same lists where each head has its own matrix: head h takes piece h of every row. */
+static size_t group_by_head(struct linnet_context *c, uint32_t n_head)
+{
+    size_t n = c->n_rows;
+    for (uint32_t h = 0; h < n_head; h++) {
+        c->moe_active[h] = (int32_t)h;
+        c->moe_start[h] = (int32_t)(h * n);
+        c->moe_count[h] = (int32_t)n;
+        for (size_t r = 0; r < n; r++)
+            c->moe_x[h * n + r] = c->moe_y[h * n + r] = (int32_t)(r * n_head + h);
+    }
+    return n_head;
+}
+
+/* The share of one expert or head in a product, tiles [t0, t1). */
 struct moe_job {
     struct linnet_context *c;
     const struct step *s;
@@ -181,7 +195,8 @@ static void run_moe(struct linnet_context *c, const struct step *s)
             most = matrix_n_tiles(s->products[i].w);
     struct act x = act_of(c, &s->a, s->quant, c->n_rows);
     struct moe_job job = {.c = c, .s = s, .x = &x};
-    job.n_active = group_by_expert(c, s, s->products[0].n_w);
+    uint32_t n_w = s->products[0].n_w;
+    job.n_active = s->op == OP_HEAD_MATMUL ? group_by_head(c, n_w) : group_by_expert(c, s, n_w);
     size_t pieces = ceil_div(chunk_limit(c), job.n_active * s->n_products);
     job.per_chunk = ceil_div(most, pieces);
     job.chunks_each = ceil_div(most, job.per_chunk);
@@ -208,9 +223,10 @@ static void run_state(struct linnet_context *c, const struct step *s)
 struct attn_run {
     struct linnet_context *c;
     const struct step *s;
+    uint32_t each, n_parts; /* query heads of a part, parts of a KV head */
 };
 
-/* One block of rows against one KV head. */
+/* One block of rows, and a part of the query heads of one KV head. */
 static void attn_chunk(void *arg, size_t chunk, unsigned worker)
 {
     const struct attn_run *j = arg;
@@ -218,9 +234,12 @@ static void attn_chunk(void *arg, size_t chunk, unsigned worker)
     const struct step *s = j->s;
     const struct kv_slot *slot = &c->p->kvs[s->index];
     const struct kv_place *at = &c->places[s->index];
+    uint32_t part = (uint32_t)(chunk % j->n_parts);
+    chunk /= j->n_parts;
     const struct attn_block *b = &c->blocks[chunk / slot->n_head];
     const struct span *span = &c->spans[b->span];
     uint32_t head = (uint32_t)(chunk % slot->n_head), group = s->a.n / slot->n_head;
+    uint32_t g0 = part * j->each, g1 = g0 + j->each < group ? g0 + j->each : group;
     const float **q = c->attn_q + worker * c->attn_cap;
     float **out = c->attn_out + worker * c->attn_cap;
     int32_t *first = c->attn_range + (size_t)worker * 2 * c->attn_cap, *last = first + c->attn_cap;
@@ -230,7 +249,7 @@ static void attn_chunk(void *arg, size_t chunk, unsigned worker)
         size_t row = b->row0 + i;
         int32_t pos = c->pos[row];
         int32_t from = s->attn->window && pos >= (int32_t)s->attn->window ? pos - (int32_t)s->attn->window + 1 : 0;
-        for (uint32_t g = 0; g < group; g++, n++) {
+        for (uint32_t g = g0; g < g1; g++, n++) {
             uint32_t h = head * group + g;
             q[n] = view_row(c, &s->a, row) + (size_t)h * s->a.stride;
             out[n] = view_row(c, &s->dst, row) + (size_t)h * s->dst.stride;
@@ -262,8 +281,15 @@ static void attn_chunk(void *arg, size_t chunk, unsigned worker)
 
 static void run_attention(struct linnet_context *c, const struct step *s)
 {
-    struct attn_run job = {c, s};
-    pool_run(c->pool, c->n_blocks * c->p->kvs[s->index].n_head, attn_chunk, &job);
+    enum { LEAST = 8 }; /* query heads worth a conversion of the keys of their own */
+    size_t n_head = c->p->kvs[s->index].n_head, group = s->a.n / n_head, chunks = c->n_blocks * n_head;
+    if (chunks == 0)
+        return;
+    size_t parts = ceil_div(chunk_limit(c), chunks), most = ceil_div(group, LEAST);
+    struct attn_run job = {.c = c, .s = s};
+    job.each = (uint32_t)ceil_div(group, parts < most ? parts : most);
+    job.n_parts = (uint32_t)ceil_div(group, job.each);
+    pool_run(c->pool, chunks * job.n_parts, attn_chunk, &job);
 }
 
 static void run_step(struct linnet_context *c, size_t i)
@@ -271,7 +297,8 @@ static void run_step(struct linnet_context *c, size_t i)
     const struct step *s = &c->p->steps[i];
     switch (s->op) {
     case OP_MATMUL: run_matmul(c, s); break;
-    case OP_MOE_MATMUL: run_moe(c, s); break;
+    case OP_MOE_MATMUL:
+    case OP_HEAD_MATMUL: run_moe(c, s); break;
     case OP_ATTENTION: run_attention(c, s); break;
     default:
         if (op_infos[s->op].kind == OP_STATE)
@@ -376,7 +403,7 @@ uint64_t exec_bytes(const struct plan *p, uint32_t n_batch)
     return ((uint64_t)(p->row_floats + p->out_floats) * sizeof(float) + p->row_quant + p->out_quant) * n_batch;
 }
 
-/* The widest needs of any step: heads per KV head, experts, experts per token. */
+/* The widest needs of any step: heads per KV head, experts (or heads with matrices), of which a row uses. */
 static void most(const struct plan *p, size_t *heads, size_t *experts, size_t *used)
 {
     *heads = *experts = *used = 1;
@@ -384,7 +411,7 @@ static void most(const struct plan *p, size_t *heads, size_t *experts, size_t *u
         const struct step *s = &p->steps[i];
         if (s->op == OP_ATTENTION && s->a.n / p->kvs[s->index].n_head > *heads)
             *heads = s->a.n / p->kvs[s->index].n_head;
-        if (s->op != OP_MOE_MATMUL)
+        if (s->op != OP_MOE_MATMUL && s->op != OP_HEAD_MATMUL)
             continue;
         if (s->products[0].n_w > *experts)
             *experts = s->products[0].n_w;

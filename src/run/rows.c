@@ -230,6 +230,14 @@ static void do_combine(struct linnet_context *c, const struct step *s, size_t ro
         c->k->axpy(y, w[j], a + (size_t)j * s->a.stride, s->dst.width);
 }
 
+static void do_mul_each(struct linnet_context *c, const struct step *s, size_t row)
+{
+    float *y = view_row(c, &s->dst, row);
+    const float *a = view_row(c, &s->a, row), *b = view_row(c, &s->b, row);
+    for (uint32_t j = 0; j < s->a.n; j++)
+        c->k->scale(y + (size_t)j * s->dst.stride, a + (size_t)j * s->a.stride, b[j], s->a.width);
+}
+
 /* Scores of the experts for the choice: [n_expert] in place of logits `p`, and the weights in `p`. */
 static void router_scores(const struct kernels *k, const struct router *r, float *p, float *score)
 {
@@ -319,5 +327,5 @@ row_fn *const row_fns[OP_COUNT] = {
     [OP_NORM] = do_norm,         [OP_ACT] = do_act,             [OP_GATE] = do_gate,
     [OP_SOFTCAP] = do_softcap,   [OP_ROPE] = do_rope,           [OP_POS_SCALE] = do_pos_scale,
     [OP_KV_STORE] = do_kv_store, [OP_QUANTISE] = do_quantise,   [OP_ROUTE] = do_route,
-    [OP_COMBINE] = do_combine,   [OP_SELECT] = do_select,
+    [OP_COMBINE] = do_combine,   [OP_SELECT] = do_select,       [OP_MUL_EACH] = do_mul_each,
 };

@@ -151,6 +151,20 @@ static const struct moe_family moe_lfm2 = {
     .kind = FFN_SWIGLU,
 };
 
+/* A9, B11. */
+static const struct moe_family moe_deepseek2 = {
+    .gating = ROUTER_SOFTMAX,
+    .gating_key = true,
+    .normalise = BY_KEY,
+    .scale_key = true,
+    .bias_name = "exp_probs_b.bias",
+    .bias_required = false,
+    .groups = true,
+    .shared = true,
+    .shared_gated = false,
+    .kind = FFN_SWIGLU,
+};
+
 /* clang-format off: columns under each other */
 static const struct family families[] = {
     {.arch = "llama",
@@ -469,6 +483,15 @@ static const struct family families[] = {
      .qk_norm = QK_HEAD, .qk_norm_optional = false, .pairs = ROPE_NEOX, .rotates = ROTATES_ALL,
      .window = WINDOW_NEVER, .window_period = 0, .ffn = FFN_SWIGLU, .scales = SCALES_NONE,
      .tie = TIE_IF_ABSENT, .lead_dense = true, .moe = &moe_lfm2},
+    {.arch = "deepseek2",
+     .build = build_deepseek2, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_NONE, .qk_norm_optional = false, .pairs = ROPE_NORM, .sections_neox = false,
+     .rotates = ROTATES_ALL, .n_rot_is_head = false, .rope_alpha = false, .window = WINDOW_NEVER,
+     .window_period = 0, .window_rope = WINDOW_ROPE_SAME, .sinks = false, .ffn_norm = "ffn_norm",
+     .ffn = FFN_SWIGLU, .sub_norms = false, .positions = false, .scales = SCALES_NONE,
+     .score_scale = SCORE_HEAD, .attn_softcap = -1.0f, .final_softcap = -1.0f, .yarn_keys = true,
+     .yarn_log_mul = true, .temperature = true, .tie = TIE_IF_ABSENT, .lead_dense = true,
+     .moe = &moe_deepseek2},
 };
 /* clang-format on */
 
