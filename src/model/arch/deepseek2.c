@@ -45,18 +45,13 @@ static enum router_kind router_when_absent(const struct model_facts *m, enum rou
     return glm ? ROUTER_SIGMOID : usual;
 }
 
-static struct view norm(struct loader *l, const struct deepseek *d, const char *name, const char *weight, struct view x)
-{
-    return plan_norm(l->p, name, d->f->norm, x, vec(l, weight, x.width), NULL, d->eps);
-}
-
 static void layer(struct loader *l, const struct deepseek *d, uint32_t il, struct view x)
 {
     l->il = (int32_t)il;
     plan_begin_layer(l->p, l->il, x);
-    struct view h = norm(l, d, "attn_norm", "attn_norm.weight", x);
+    struct view h = rms_norm(l, "attn_norm", x, d->eps);
     plan_add(l->p, x, x, block_mla(l, &d->mla, h));
-    h = norm(l, d, "ffn_norm", "ffn_norm.weight", x);
+    h = rms_norm(l, "ffn_norm", x, d->eps);
     if (il >= d->n_lead)
         h = block_moe(l, &d->moe, h);
     else
@@ -81,7 +76,8 @@ void build_deepseek2(struct loader *l, const struct family *f)
     for (uint32_t il = 0; il < m->n_layer && l->status == LINNET_OK; il++)
         layer(l, &d, il, x);
     build_head(l,
-               &(struct head_desc){.norm = f->norm,
+               &(struct head_desc){.norm_name = "output_norm",
+                                   .norm = f->norm,
                                    .norm_bias = f->norm_bias,
                                    .eps = d.eps,
                                    .tie = f->tie,
