@@ -42,6 +42,8 @@ enum {
     LIMIT_HEADS = 4096,
     /* Width of an activation: 64 times the widest known (Kimi K3's 33,792 x 64). Keeps products of widths in 32 bits. */
     LIMIT_WIDTH = 1 << 24,
+    /* Taps of a short convolution: published models have 3 or 4; a row of history is kept for each. */
+    LIMIT_CONV = 64,
     /* Rows of one batch: bounds the activation arena. */
     LIMIT_BATCH = 1 << 16,
 };

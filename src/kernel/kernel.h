@@ -114,6 +114,27 @@ struct attn_job {
     const float *sinks; /* [n_q] or NULL */
 };
 
+/*
+ * The gated delta rule of one head over `n` consecutive positions and n_cols of its value columns, in the step form:
+ *     S = (I - beta k k^T) Diag(a) S + beta k v^T;  o = scale * S^T q
+ * (Gated Delta Networks, arXiv 2412.06464, eq. 10, with one decay a a head; Kimi Linear, arXiv 2510.26692, eq. 1,
+ * with one a row). Columns do not depend on each other. The order of operations is in kernel/delta.h.
+ */
+struct delta_job {
+    size_t n, d_k, n_cols;
+    const float *q, *k, *v; /* [d_k], [d_k], [n_cols] of the first position; the next ones x_stride floats apart */
+    size_t x_stride;
+    const float *decay; /* [1], or [d_k] with decay_each, in (0, 1] */
+    size_t decay_stride;
+    bool decay_each;
+    const float *beta; /* [1] */
+    size_t beta_stride;
+    float *o; /* [n_cols] */
+    size_t o_stride;
+    float scale;
+    float *state; /* [ceil(n_cols / TILE)][d_k][TILE]; columns after n_cols are 0 and stay 0 */
+};
+
 struct kernels {
     const char *name; /* "generic", "avx2", "avx512", "avx512vnni", "neon", "dotprod" */
     bool (*supported)(void);
@@ -158,6 +179,7 @@ struct kernels {
     void (*kv_store)(enum kv_type type, const float *x, uint8_t *dst, size_t n);
     void (*kv_load)(enum kv_type type, const uint8_t *src, float *x, size_t n);
     void (*attention)(const struct attn_job *job, void *scratch);
+    void (*delta)(const struct delta_job *job);
 
     /* The limits of the machine, for measurements beside which a speed can be judged. Integer and float
      * multiply-adds in registers, the fastest this table uses; bytes read from memory, size a multiple of

@@ -50,6 +50,7 @@ struct attn_desc {
     float temp_scale, temp_period;  /* queries times 1 + scale * ln(1 + floor(pos / period)); scale 0: off */
     bool sub_norm;                  /* attn_sub_norm on the heads' output */
     bool sinks;                     /* attn_sinks.weight [n_head] */
+    bool gated; /* attn_q holds d_k query rows and then d_k gate rows of each head; output times sigmoid(gate) */
 };
 /* attn_output(attention(x)) from attn_{q,k,v} or attn_qkv, with the biases that are there. */
 struct view block_attention(struct loader *l, const struct attn_desc *d, struct view x);
@@ -77,6 +78,17 @@ struct mla_desc {
 struct mla_desc mla_read(struct loader *l, float eps);
 /* attn_output(latent attention(x)), x normed. */
 struct view block_mla(struct loader *l, const struct mla_desc *d, struct view x);
+
+/* One Gated DeltaNet layer. */
+struct gdn_desc {
+    uint32_t n_k, n_v, d_k, d_v; /* key heads and value heads; d_k is also the queries' */
+    uint32_t n_taps;             /* of the convolution, at least 2 */
+    bool tiled; /* value head h reads key head h % n_k, not h / (n_v / n_k) */
+    bool fused; /* beta and alpha are one tensor ssm_ba; ssm_in may stand for attn_qkv and attn_gate */
+    float eps;
+};
+/* ssm_out(gated norm(delta rule(x))). */
+struct view block_gdn(struct loader *l, const struct gdn_desc *d, struct view x);
 
 enum ffn_kind {
     FFN_SWIGLU, /* down(silu(gate x) * up x) */

@@ -11,9 +11,10 @@ static void project(struct loader *l, const struct attn_desc *d, struct view x, 
     uint32_t nq = width_mul(l, "queries", d->n_head, d->d_k);
     uint32_t nk = width_mul(l, "keys", d->n_head_kv, d->d_k);
     uint32_t nv = width_mul(l, "values", d->n_head_kv, d->d_v);
-    const float *bq = bias_opt(l, "attn_q", nq), *bk = bias_opt(l, "attn_k", nk);
+    uint32_t rows_q = d->gated ? width_mul(l, "queries and gates", nq, 2) : nq;
+    const float *bq = bias_opt(l, "attn_q", rows_q), *bk = bias_opt(l, "attn_k", nk);
     const float *bv = bias_opt(l, "attn_v", nv);
-    if (has(l, "attn_qkv.weight")) {
+    if (!d->gated && has(l, "attn_qkv.weight")) {
         uint32_t all = nq + nk + nv;
         struct view y = plan_matmul(l->p, "qkv", mat(l, "attn_qkv", all, x.width),
                                     bias_opt(l, "attn_qkv", all), x);
@@ -24,7 +25,7 @@ static void project(struct loader *l, const struct attn_desc *d, struct view x, 
         plan_add_vec(l->p, *k, bk);
         plan_add_vec(l->p, *v, bv);
     } else {
-        *q = plan_matmul(l->p, "q", mat(l, "attn_q", nq, x.width), bq, x);
+        *q = plan_matmul(l->p, "q", mat(l, "attn_q", rows_q, x.width), bq, x);
         *k = plan_matmul(l->p, "k", mat(l, "attn_k", nk, x.width), bk, x);
         *v = plan_matmul(l->p, "v", mat(l, "attn_v", nv, x.width), bv, x);
     }
@@ -56,6 +57,11 @@ struct view block_attention(struct loader *l, const struct attn_desc *d, struct 
         norm_row(l, d, "attn_k_norm.weight", k);
     }
     q = view_split(q, d->n_head);
+    struct view gate = view_none();
+    if (d->gated && q.reg >= 0) {
+        gate = view_part(q, d->d_k, d->d_k);
+        q = view_part(q, 0, d->d_k);
+    }
     k = view_split(k, d->n_head_kv);
     v = view_split(v, d->n_head_kv);
     if (d->qk_norm == QK_HEAD) {
@@ -86,6 +92,8 @@ struct view block_attention(struct loader *l, const struct attn_desc *d, struct 
                                                 .softcap = d->softcap,
                                                 .sinks = d->sinks ? vec(l, "attn_sinks.weight", d->n_head) : NULL,
                                                 .window = d->window});
+    if (d->gated)
+        plan_gate(p, GATE_SIGMOID, o, gate, o);
     o = view_flat(o);
     if (d->sub_norm)
         norm_row(l, d, "attn_sub_norm.weight", o);

@@ -137,9 +137,13 @@ struct view block_moe(struct loader *l, const struct moe_family *f, struct view 
     struct view y = plan_moe_matmul(p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, x.width, d_ff), r.n_expert,
                                     bias_opt(l, "ffn_down_exps", (size_t)r.n_expert * x.width), h, ids, r.n_used);
     struct view out = plan_combine(p, "experts", y, weights);
-    if (!f->shared || !has(l, "ffn_up_shexp.weight"))
+    if (!f->shared || (!f->shared_gated && !has(l, "ffn_up_shexp.weight")))
         return out;
     uint64_t d_shared = tensor_dim(l, "ffn_up_shexp.weight", 1);
+    if (d_shared == 0) { /* families that gate it always have it */
+        mat(l, "ffn_up_shexp", 1, x.width);
+        return view_none();
+    }
     struct view s = block_ffn(l, &(struct ffn_desc){.kind = f->kind,
                                                     .d_ff = (uint32_t)(d_shared <= LIMIT_WIDTH ? d_shared : 0),
                                                     .suffix = "_shexp"},

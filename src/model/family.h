@@ -98,6 +98,8 @@ const struct family *family_at(size_t i);
 void build_dense(struct loader *l, const struct family *f);
 void build_lfm2(struct loader *l, const struct family *f);
 void build_deepseek2(struct loader *l, const struct family *f);
+void build_qwen3next(struct loader *l, const struct family *f);
+void build_qwen35(struct loader *l, const struct family *f);
 
 /* What every builder begins with: block_count less nextn_predict_layers, embedding_length, the vocabulary's
  * size; into l->m->facts. */

@@ -37,6 +37,7 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_MUL_EACH] = {"mul_each", OP_ROW},
     [OP_SELECT] = {"select", OP_ROW},
     [OP_CONV] = {"conv", OP_STATE},
+    [OP_DELTA] = {"delta", OP_STATE},
     [OP_MATMUL] = {"matmul", OP_OTHER},
     [OP_MOE_MATMUL] = {"moe_matmul", OP_OTHER},
     [OP_HEAD_MATMUL] = {"head_matmul", OP_OTHER},
@@ -391,6 +392,30 @@ struct view plan_conv(struct plan *p, const char *name, const struct conv_step *
                                      sizeof *conv);
     if (s)
         s->a = x;
+    return y;
+}
+
+struct view plan_delta(struct plan *p, const char *name, const struct delta_step *delta, struct view qkv,
+                       struct view decay, struct view beta)
+{
+    if (!usable(p, qkv) || !usable(p, decay) || !usable(p, beta))
+        return view_none();
+    const struct delta_step *d = delta;
+    if (d->n_k == 0 || d->n_v % d->n_k || qkv.n != 1 || qkv.width != 2 * d->n_k * d->d_k + d->n_v * d->d_v ||
+        view_size(decay) != d->n_v * (d->decay_each ? d->d_k : 1) || view_size(beta) != d->n_v) {
+        broken(p, "a delta rule of shapes that do not fit");
+        return view_none();
+    }
+    struct view y = view_split(plan_new(p, name, d->n_v * d->d_v), d->n_v);
+    size_t columns = (size_t)(d->d_v + TILE - 1) / TILE * TILE;
+    size_t state = plan_state(p, d->n_v * columns * d->d_k);
+    uint32_t blocks = (d->d_v + DELTA_BLOCK - 1) / DELTA_BLOCK;
+    struct step *s = plan_state_step(p, OP_DELTA, y, state, d->n_v * blocks, d, sizeof *d);
+    if (s) {
+        s->a = qkv;
+        s->b = decay;
+        s->c = beta;
+    }
     return y;
 }
 

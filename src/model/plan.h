@@ -70,7 +70,8 @@ enum op {
     OP_MUL_EACH,   /* piece j of dst = b[j] * piece j of a */
     OP_SELECT,     /* dst (output rows) = a (batch rows) */
     /* recurrent: a session's rows in order */
-    OP_CONV, /* dst = causal depthwise convolution of a over positions; conv_step */
+    OP_CONV,  /* dst = causal depthwise convolution of a over positions; conv_step */
+    OP_DELTA, /* dst = gated delta rule of q, k, v in a, decays b, step sizes c; delta_step */
     /* dispatched by themselves */
     OP_MATMUL,     /* each product: dst = W a */
     OP_MOE_MATMUL, /* each product: piece j of dst = W[expert c[j]] times piece j of a, or a when it is one piece */
@@ -123,6 +124,19 @@ struct conv_step {
     const float *bias;   /* [channels] or NULL */
 };
 enum { CONV_BLOCK = 64 };
+
+/*
+ * Arguments of OP_DELTA. a is [q: n_k heads of d_k | k: n_k heads of d_k | v: n_v heads of d_v]; b is a decay for each
+ * value head, or for each of its d_k state rows; c a step size for each value head. State of a value head, by blocks
+ * of TILE columns: [ceil(d_v / TILE)][d_k][TILE]. A part is DELTA_BLOCK value columns of a head.
+ */
+struct delta_step {
+    uint32_t n_k, n_v, d_k, d_v;
+    bool tiled;      /* value head h reads key head h % n_k, not h / (n_v / n_k) */
+    bool decay_each; /* each row of the state has its own decay */
+    float scale;     /* of what q reads */
+};
+enum { DELTA_BLOCK = 32 };
 
 struct step {
     enum op op;
@@ -265,6 +279,10 @@ struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t
 
 /* Convolution of x (one piece) into a new register; allots its state of (n_taps - 1) * width floats. */
 struct view plan_conv(struct plan *p, const char *name, const struct conv_step *conv, struct view x);
+
+/* The delta rule on qkv (one piece) into a new register of n_v pieces; allots its state. */
+struct view plan_delta(struct plan *p, const char *name, const struct delta_step *delta, struct view qkv,
+                       struct view decay, struct view beta);
 
 /* W x (+ bias) into a new register, or into dst. Neighbouring products of one input become one step. */
 struct view plan_matmul(struct plan *p, const char *name, const struct matrix *w, const float *bias,
