@@ -9,6 +9,9 @@ static const struct kernels *const tables[] = {
     &kernels_avx512vnni,
     &kernels_avx512,
     &kernels_avx2,
+#elif defined(__aarch64__)
+    &kernels_dotprod,
+    &kernels_neon,
 #endif
     &kernels_generic,
 };
