@@ -147,11 +147,12 @@ static void elementary_functions_have_the_right_values_at_the_edges(void **state
 static void elementwise_functions_give_the_same_bits_and_stay_inside(void **state)
 {
     (void)state;
-    struct buffer a, b, want, got;
+    struct buffer a, b, w, want, got;
     FOR_TABLES(k) {
         for (size_t n = 1; n <= MAX; n++) {
             fill(&a, n, n % 3 ? 4.0f : 90.0f);
             fill(&b, n, 2.0f);
+            fill(&w, n, 1.0f);
             if (n > 20) {
                 a.v[7] = -INFINITY;
                 a.v[n - 1] = NAN;
@@ -178,6 +179,7 @@ static void elementwise_functions_give_the_same_bits_and_stay_inside(void **stat
             BINARY(gelu_mul);
             CHECK(GENERIC->scale(want.v, a.v, 0.3f, n), k->scale(got.v, a.v, 0.3f, n), "scale");
             CHECK(GENERIC->softcap(want.v, a.v, 15, n), k->softcap(got.v, a.v, 15, n), "softcap");
+            CHECK(GENERIC->lerp(want.v, a.v, b.v, w.v, n), k->lerp(got.v, a.v, b.v, w.v, n), "lerp");
             CHECK((memcpy(want.v, b.v, n * 4), GENERIC->axpy(want.v, 0.7f, a.v, n)),
                   (memcpy(got.v, b.v, n * 4), k->axpy(got.v, 0.7f, a.v, n)), "axpy");
             CHECK((memcpy(want.v, a.v, n * 4), GENERIC->silu(want.v, want.v, n)),

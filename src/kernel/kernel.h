@@ -135,6 +135,12 @@ struct delta_job {
     float *state; /* [ceil(n_cols / TILE)][d_k][TILE]; columns after n_cols are 0 and stay 0 */
 };
 
+/* One token's vectors [m] for a head of the delta rule of RWKV-7: what is looked for in the state and then taken
+ * out of it, how the state decays, what is put in, what is read. */
+struct wkv_row {
+    const float *seek, *drop, *decay, *key, *read;
+};
+
 struct kernels {
     const char *name; /* "generic", "avx2", "avx512", "avx512vnni", "neon", "dotprod" */
     bool (*supported)(void);
@@ -160,6 +166,7 @@ struct kernels {
     void (*scale)(float *y, const float *a, float s, size_t n);
     void (*axpy)(float *y, float s, const float *x, size_t n); /* y = fma(s, x, y) */
     void (*softcap)(float *y, const float *x, float cap, size_t n); /* cap * tanh(x / cap) */
+    void (*lerp)(float *y, const float *a, const float *b, const float *w, size_t n); /* y = fma(b - a, w, a) */
     /* elementwise; y may be x */
     void (*silu)(float *y, const float *x, size_t n);
     void (*gelu)(float *y, const float *x, size_t n);     /* tanh form */
@@ -180,6 +187,17 @@ struct kernels {
     void (*kv_load)(enum kv_type type, const uint8_t *src, float *x, size_t n);
     void (*attention)(const struct attn_job *job, void *scratch);
     void (*delta)(const struct delta_job *job);
+
+    /* Recurrences, one token each, over a state s [m][n] in place; y [n] is what is read from it. Sums over
+     * j = 0..m-1 start at 0 and run in that order; columns do not see each other.
+     * scan:      s[j] = fma(b[j], x, decay * s[j]); y = sum of fma(c[j], s[j], .)
+     * scan_each: the same with the decay exp(dt * a[j]) of each element; a [m][n], dt [n]. */
+    void (*scan)(float *s, float *y, const float *x, float decay, const float *b, const float *c, size_t m, size_t n);
+    void (*scan_each)(float *s, float *y, const float *x, const float *dt, const float *a, const float *b,
+                      const float *c, size_t m, size_t n);
+    /* t = sum of fma(seek[j], s[j], .); s[j] = fma(key[j], value, fma(-drop[j], t, decay[j] * s[j]));
+     * y = sum of fma(read[j], s[j], .); value [n] */
+    void (*wkv)(float *s, float *y, const struct wkv_row *t, const float *value, size_t m, size_t n);
 
     /* The limits of the machine, for measurements beside which a speed can be judged. Integer and float
      * multiply-adds in registers, the fastest this table uses; bytes read from memory, size a multiple of

@@ -219,6 +219,15 @@ static void vec_axpy(float *y, float s, const float *x, size_t n)
 #undef BODY
 }
 
+static void vec_lerp(float *y, const float *a, const float *b, const float *w, size_t n)
+{
+#define BODY(LOAD, STORE)                                                                          \
+    const vf va = LOAD(a + i);                                                                     \
+    STORE(y + i, v_fma(v_sub(LOAD(b + i), va), LOAD(w + i), va));
+    FOR_VECTORS(i, n, BODY);
+#undef BODY
+}
+
 static void vec_softcap(float *y, const float *x, float cap, size_t n)
 {
     const vf c = v_set(cap);
@@ -473,6 +482,7 @@ static uint64_t vec_spin_read(const void *p, size_t size)
 
 #include "kernel/attention.h"
 #include "kernel/delta.h"
+#include "kernel/recurrence.h"
 
 #define VECTOR_KERNELS                                                                             \
     .quantise = vec_quantise, .rms_norm = vec_rms_norm, .layer_norm = vec_layer_norm,              \
@@ -483,6 +493,7 @@ static uint64_t vec_spin_read(const void *p, size_t size)
     .tanh = vec_tanh, .silu_mul = vec_silu_mul, .gelu_mul = vec_gelu_mul, .rope = vec_rope,        \
     .kv_store = vec_kv_store, .kv_load = vec_kv_load, .attention = vec_attention,         \
     .delta = vec_delta,                                                                            \
+    .scan = vec_scan, .scan_each = vec_scan_each, .wkv = vec_wkv, .lerp = vec_lerp,                \
     .spin_f32 = vec_spin_f32, .spin_read = vec_spin_read
 
 #endif

@@ -90,6 +90,19 @@ struct gdn_desc {
 /* ssm_out(gated norm(delta rule(x))). */
 struct view block_gdn(struct loader *l, const struct gdn_desc *d, struct view x);
 
+/* A layer of Mamba or Mamba-2, by the ssm.* keys (spec F18, F19). */
+struct mamba_desc {
+    uint32_t d_inner, d_state, n_taps;
+    uint32_t rank;            /* Mamba: of the time step's projection */
+    bool norm_dbc;            /* Mamba: time step, B and C are normed (FalconMamba) */
+    uint32_t n_head, n_group; /* Mamba-2 */
+    float eps;
+};
+struct mamba_desc mamba_read(struct loader *l, float eps);
+struct mamba_desc mamba2_read(struct loader *l, float eps);
+struct view block_mamba(struct loader *l, const struct mamba_desc *d, struct view x);
+struct view block_mamba2(struct loader *l, const struct mamba_desc *d, struct view x);
+
 enum ffn_kind {
     FFN_SWIGLU, /* down(silu(gate x) * up x) */
     FFN_GEGLU,  /* down(gelu(gate x) * up x) */

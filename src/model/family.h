@@ -100,6 +100,9 @@ void build_lfm2(struct loader *l, const struct family *f);
 void build_deepseek2(struct loader *l, const struct family *f);
 void build_qwen3next(struct loader *l, const struct family *f);
 void build_qwen35(struct loader *l, const struct family *f);
+void build_mamba(struct loader *l, const struct family *f);
+void build_mamba2(struct loader *l, const struct family *f);
+void build_rwkv7(struct loader *l, const struct family *f);
 
 /* What every builder begins with: block_count less nextn_predict_layers, embedding_length, the vocabulary's
  * size; into l->m->facts. */
@@ -115,6 +118,8 @@ void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h
 
 /* N x with the tensor <name>.weight, into a new register. */
 struct view rms_norm(struct loader *l, const char *name, struct view x, float eps);
+/* The same with mean and bias. */
+struct view layer_norm(struct loader *l, const char *name, struct view x, float eps);
 
 /* And ends with: select, final norm, output head (tied or not), caps and scales. `x` is the last residual. */
 struct head_desc {
@@ -127,5 +132,7 @@ struct head_desc {
     float softcap;   /* 0: none */
 };
 void build_head(struct loader *l, const struct head_desc *d, struct view x);
+/* Of a family without caps and scales. */
+void build_plain_head(struct loader *l, const struct family *f, const char *norm_name, float eps, struct view x);
 
 #endif

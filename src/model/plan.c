@@ -28,6 +28,8 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_ACT] = {"act", OP_ROW},
     [OP_GATE] = {"gate", OP_ROW},
     [OP_SOFTCAP] = {"softcap", OP_ROW},
+    [OP_LERP] = {"lerp", OP_ROW},
+    [OP_DOT_MUL] = {"dot_mul", OP_ROW},
     [OP_ROPE] = {"rope", OP_ROW},
     [OP_POS_SCALE] = {"pos_scale", OP_ROW},
     [OP_KV_STORE] = {"kv_store", OP_ROW},
@@ -38,6 +40,10 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_SELECT] = {"select", OP_ROW},
     [OP_CONV] = {"conv", OP_STATE},
     [OP_DELTA] = {"delta", OP_STATE},
+    [OP_SHIFT] = {"shift", OP_STATE},
+    [OP_SCAN] = {"scan", OP_STATE},
+    [OP_SSD] = {"ssd", OP_STATE},
+    [OP_WKV] = {"wkv", OP_STATE},
     [OP_MATMUL] = {"matmul", OP_OTHER},
     [OP_MOE_MATMUL] = {"moe_matmul", OP_OTHER},
     [OP_HEAD_MATMUL] = {"head_matmul", OP_OTHER},
@@ -255,6 +261,35 @@ void plan_softcap(struct plan *p, struct view x, float cap)
         s->f = cap;
 }
 
+void plan_lerp(struct plan *p, struct view dst, struct view a, struct view b, struct view c)
+{
+    if (!usable(p, c))
+        return;
+    if (c.n != 1 || view_size(c) != view_size(a))
+        broken(p, "operands of different sizes");
+    struct step *s = elementwise(p, OP_LERP, dst, a, b);
+    if (s)
+        s->c = c;
+}
+
+void plan_lerp_vec(struct plan *p, struct view dst, struct view a, struct view b, const float *w)
+{
+    struct step *s = w ? elementwise(p, OP_LERP, dst, a, b) : NULL;
+    if (s)
+        s->w = w;
+}
+
+void plan_dot_mul(struct plan *p, struct view dst, struct view a, struct view b, struct view c)
+{
+    if (!usable(p, c))
+        return;
+    if (dst.n != a.n || a.n != b.n || b.n != c.n || dst.width != c.width)
+        broken(p, "operands of different pieces");
+    struct step *s = elementwise(p, OP_DOT_MUL, dst, a, b);
+    if (s)
+        s->c = c;
+}
+
 static bool same_rope(const struct rope_table *a, const struct rope_table *b)
 {
     size_t size = a->n_rot / 2 * sizeof *a->freq;
@@ -373,7 +408,8 @@ struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t
     struct step *s = copy && usable(p, dst) ? append(p, op, dst) : NULL;
     if (!s)
         return NULL;
-    memcpy(copy, args, size);
+    if (size)
+        memcpy(copy, args, size);
     s->args = copy;
     s->state = state;
     s->n_parts = n_parts;
@@ -417,6 +453,64 @@ struct view plan_delta(struct plan *p, const char *name, const struct delta_step
         s->c = beta;
     }
     return y;
+}
+
+struct view plan_shift(struct plan *p, const char *name, struct view x)
+{
+    if (!usable(p, x))
+        return view_none();
+    if (x.n != 1)
+        broken(p, "a shift of more than one piece");
+    struct view y = plan_new(p, name, x.width);
+    uint32_t parts = (x.width + SHIFT_BLOCK - 1) / SHIFT_BLOCK;
+    struct step *s = plan_state_step(p, OP_SHIFT, y, plan_state(p, x.width), parts, NULL, 0);
+    if (s)
+        s->a = x;
+    return y;
+}
+
+/* A scan's step with `n` floats of state in `n_parts` parts, whose inputs have the given sizes. */
+static struct view scan_op(struct plan *p, enum op op, size_t n, uint32_t n_parts, const void *args, size_t size,
+                           struct view u, struct view dt, struct view bc)
+{
+    if (!usable(p, u) || (dt.reg >= 0 && !usable(p, dt)) || (bc.reg >= 0 && !usable(p, bc)))
+        return view_none();
+    struct view y = plan_new(p, op_infos[op].name, u.width);
+    struct step *s = plan_state_step(p, op, y, plan_state(p, n), n_parts, args, size);
+    if (s) {
+        s->a = u;
+        s->b = dt;
+        s->c = bc;
+    }
+    return y;
+}
+
+struct view plan_scan(struct plan *p, const struct scan_step *scan, struct view u, struct view dt, struct view bc)
+{
+    if (!scan->a || !scan->d || dt.reg < 0 || bc.reg < 0)
+        return view_none();
+    if (u.n != 1 || dt.n != 1 || dt.width != u.width || bc.n != 1 || bc.width != 2 * scan->d_state)
+        broken(p, "a scan of shapes that do not fit");
+    return scan_op(p, OP_SCAN, (size_t)u.width * scan->d_state, scan_blocks(u.width), scan, sizeof *scan, u, dt, bc);
+}
+
+struct view plan_ssd(struct plan *p, const struct ssd_step *ssd, struct view u, struct view dt, struct view bc)
+{
+    if (!ssd->a || !ssd->d || dt.reg < 0 || bc.reg < 0)
+        return view_none();
+    if (u.n != 1 || u.width != ssd->n_head * ssd->d_head || dt.n != 1 || dt.width != ssd->n_head || bc.n != 1 ||
+        bc.width != 2 * ssd->n_group * ssd->d_state)
+        broken(p, "a scan of shapes that do not fit");
+    return scan_op(p, OP_SSD, (size_t)u.width * ssd->d_state, ssd->n_head * scan_blocks(ssd->d_head), ssd,
+                     sizeof *ssd, u, dt, bc);
+}
+
+struct view plan_wkv(struct plan *p, const struct wkv_step *wkv, struct view all)
+{
+    if (all.n != WKV_COUNT || all.width != wkv->n_head * wkv->d_head)
+        broken(p, "a delta rule of shapes that do not fit");
+    return scan_op(p, OP_WKV, (size_t)all.width * wkv->d_head, wkv->n_head * scan_blocks(wkv->d_head), wkv,
+                     sizeof *wkv, all, view_none(), view_none());
 }
 
 static bool same_view(struct view a, struct view b)

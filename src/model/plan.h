@@ -61,6 +61,8 @@ enum op {
     OP_ACT,        /* dst = act(a) */
     OP_GATE,       /* dst = gate(a) * b */
     OP_SOFTCAP,    /* dst = f * tanh(a / f) */
+    OP_LERP,       /* dst = a + (b - a) * c, or * w */
+    OP_DOT_MUL,    /* each piece: dst += dot(a, b) * c */
     OP_ROPE,       /* each piece of dst rotated in place by table a */
     OP_POS_SCALE,  /* dst = a * (1 + f * ln(1 + floor(position / f2))) */
     OP_KV_STORE,   /* keys a and values b into a KV slot */
@@ -72,6 +74,10 @@ enum op {
     /* recurrent: a session's rows in order */
     OP_CONV,  /* dst = causal depthwise convolution of a over positions; conv_step */
     OP_DELTA, /* dst = gated delta rule of q, k, v in a, decays b, step sizes c; delta_step */
+    OP_SHIFT, /* dst = a of the position before, 0 at the first; a part is SHIFT_BLOCK floats */
+    OP_SCAN,  /* dst = selective scan of a with steps b and [B | C] in c; scan_step */
+    OP_SSD,   /* the same with one decay a head; ssd_step */
+    OP_WKV,   /* dst = delta rule of RWKV-7 over the pieces of a; wkv_step */
     /* dispatched by themselves */
     OP_MATMUL,     /* each product: dst = W a */
     OP_MOE_MATMUL, /* each product: piece j of dst = W[expert c[j]] times piece j of a, or a when it is one piece */
@@ -123,7 +129,40 @@ struct conv_step {
     const float *weight; /* [channels][n_taps] */
     const float *bias;   /* [channels] or NULL */
 };
-enum { CONV_BLOCK = 64 };
+enum { CONV_BLOCK = 64, SHIFT_BLOCK = 1024 };
+
+/* Columns of a state that one part takes through a chunk of rows: with 128 rows of state they fill half of a
+ * first-level cache. */
+enum { SCAN_BLOCK = 32 };
+
+/* Mamba (arXiv 2312.00752, eq. 2), channel c with inputs u_c and steps dt_c > 0, state [d_state]:
+ *     s[j] = exp(dt_c A_cj) s[j] + dt_c u_c B[j],  y_c = sum over j of C[j] s[j] + D_c u_c
+ * A part is SCAN_BLOCK channels, of which w exist; its state is [d_state][w]. */
+struct scan_step {
+    uint32_t d_state;
+    const float *a; /* A, by part: [d_state][w] */
+    const float *d; /* [channels] */
+};
+
+/* Mamba-2 (arXiv 2405.21060), head h with inputs u [d_head] and a step dt_h > 0, state [d_state][d_head]:
+ *     s[j] = exp(dt_h A_h) s[j] + dt_h B[j] u,  y = sum over j of C[j] s[j] + D_h u
+ * n_head / n_group consecutive heads share B and C. A part is SCAN_BLOCK columns of a head. */
+struct ssd_step {
+    uint32_t n_head, d_head, d_state, n_group;
+    const float *a, *d; /* [n_head] */
+};
+
+/* RWKV-7 (arXiv 2503.14456, eq. 17), head h: vectors of d_head by WKV_*, state S [key][value], S_t =
+ *     diag(decay) S - drop (seek^T S) + key value^T,  y = read^T S_t
+ * The pieces of `a` are [WKV_COUNT][n_head * d_head]. A part is SCAN_BLOCK values of a head. */
+enum { WKV_READ, WKV_DECAY, WKV_KEY, WKV_VALUE, WKV_DROP, WKV_SEEK, WKV_COUNT };
+struct wkv_step {
+    uint32_t n_head, d_head;
+};
+static inline uint32_t scan_blocks(uint32_t columns)
+{
+    return (columns + SCAN_BLOCK - 1) / SCAN_BLOCK;
+}
 
 /*
  * Arguments of OP_DELTA. a is [q: n_k heads of d_k | k: n_k heads of d_k | v: n_v heads of d_v]; b is a decay for each
@@ -263,6 +302,11 @@ void plan_mul_vec(struct plan *p, struct view x, const float *w);
 void plan_act(struct plan *p, enum act_kind kind, struct view x);
 void plan_gate(struct plan *p, enum gate_kind kind, struct view dst, struct view gate, struct view up);
 void plan_softcap(struct plan *p, struct view x, float cap); /* cap == 0 adds no step */
+/* dst = a + (b - a) * c, c in one piece; or with a vector w [view_size(a)] in place of c. */
+void plan_lerp(struct plan *p, struct view dst, struct view a, struct view b, struct view c);
+void plan_lerp_vec(struct plan *p, struct view dst, struct view a, struct view b, const float *w);
+/* dst, a, b, c in equal pieces: each piece of dst += dot(a, b) * c. */
+void plan_dot_mul(struct plan *p, struct view dst, struct view a, struct view b, struct view c);
 /* The rows' angles of a table; the register is made once and reused. */
 struct view plan_rope_table(struct plan *p, const struct rope_table *rope);
 void plan_rope(struct plan *p, enum rope_kind kind, struct view x, struct view table);
@@ -283,6 +327,12 @@ struct view plan_conv(struct plan *p, const char *name, const struct conv_step *
 /* The delta rule on qkv (one piece) into a new register of n_v pieces; allots its state. */
 struct view plan_delta(struct plan *p, const char *name, const struct delta_step *delta, struct view qkv,
                        struct view decay, struct view beta);
+/* Row before of x (one piece), into a new register. */
+struct view plan_shift(struct plan *p, const char *name, struct view x);
+/* Scans of u into new registers. bc is [B | C]: of all groups B, then of all groups C. */
+struct view plan_scan(struct plan *p, const struct scan_step *scan, struct view u, struct view dt, struct view bc);
+struct view plan_ssd(struct plan *p, const struct ssd_step *ssd, struct view u, struct view dt, struct view bc);
+struct view plan_wkv(struct plan *p, const struct wkv_step *wkv, struct view all);
 
 /* W x (+ bias) into a new register, or into dst. Neighbouring products of one input become one step. */
 struct view plan_matmul(struct plan *p, const char *name, const struct matrix *w, const float *bias,

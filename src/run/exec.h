@@ -51,5 +51,13 @@ extern row_fn *const row_fns[OP_COUNT];
 typedef void state_fn(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
                       unsigned worker);
 extern state_fn *const state_fns[OP_COUNT];
+state_fn state_scan, state_ssd;  /* scan.c */
+state_fn state_shift, state_wkv; /* wkv.c */
+
+/* The step's state in a session. */
+static inline float *state_at(const struct span *span, const struct step *s)
+{
+    return span->s->state + s->state;
+}
 
 #endif

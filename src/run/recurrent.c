@@ -6,11 +6,6 @@
 
 #include <string.h>
 
-static float *state_at(const struct span *span, const struct step *s)
-{
-    return span->s->state + s->state;
-}
-
 /* Part: CONV_BLOCK channels. State [n_taps - 1][channels]: the last inputs, oldest first. */
 static void do_conv(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
                     unsigned worker)
@@ -81,6 +76,6 @@ static void do_delta(struct linnet_context *c, const struct step *s, const struc
 }
 
 state_fn *const state_fns[OP_COUNT] = {
-    [OP_CONV] = do_conv,
-    [OP_DELTA] = do_delta,
+    [OP_CONV] = do_conv, [OP_DELTA] = do_delta, [OP_SHIFT] = state_shift,
+    [OP_SCAN] = state_scan, [OP_SSD] = state_ssd, [OP_WKV] = state_wkv,
 };

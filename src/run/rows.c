@@ -178,6 +178,22 @@ static void do_softcap(struct linnet_context *c, const struct step *s, size_t ro
     EACH_PIECE(c->k->softcap(y, a, s->f, ps.width))
 }
 
+static void do_lerp(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const float *b = view_row(c, &s->b, row), *w = s->w ? s->w : view_row(c, &s->c, row);
+    EACH_PIECE(c->k->lerp(y, a, b, w, ps.width); b += ps.b; w += ps.width)
+}
+
+static void do_dot_mul(struct linnet_context *c, const struct step *s, size_t row)
+{
+    float *y = view_row(c, &s->dst, row);
+    const float *a = view_row(c, &s->a, row), *b = view_row(c, &s->b, row), *x = view_row(c, &s->c, row);
+    for (uint32_t i = 0; i < s->dst.n; i++) {
+        float f = c->k->dot(a + (size_t)i * s->a.stride, b + (size_t)i * s->b.stride, s->a.width);
+        c->k->axpy(y + (size_t)i * s->dst.stride, f, x + (size_t)i * s->c.stride, s->dst.width);
+    }
+}
+
 static void do_rope(struct linnet_context *c, const struct step *s, size_t row)
 {
     const uint32_t n_rot = s->a.width;
@@ -328,4 +344,5 @@ row_fn *const row_fns[OP_COUNT] = {
     [OP_SOFTCAP] = do_softcap,   [OP_ROPE] = do_rope,           [OP_POS_SCALE] = do_pos_scale,
     [OP_KV_STORE] = do_kv_store, [OP_QUANTISE] = do_quantise,   [OP_ROUTE] = do_route,
     [OP_COMBINE] = do_combine,   [OP_SELECT] = do_select,       [OP_MUL_EACH] = do_mul_each,
+    [OP_LERP] = do_lerp,         [OP_DOT_MUL] = do_dot_mul,
 };

@@ -63,6 +63,15 @@ struct view rms_norm(struct loader *l, const char *name, struct view x, float ep
     return plan_norm(l->p, name, NORM_RMS, x, vec(l, weight, view_size(x)), NULL, eps);
 }
 
+struct view layer_norm(struct loader *l, const char *name, struct view x, float eps)
+{
+    char weight[64], bias[64];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    const float *w = vec(l, weight, view_size(x));
+    return plan_norm(l->p, name, NORM_LAYER, x, w, vec(l, bias, view_size(x)), eps);
+}
+
 void build_head(struct loader *l, const struct head_desc *d, struct view x)
 {
     struct plan *p = l->p;
@@ -86,4 +95,17 @@ void build_head(struct loader *l, const struct head_desc *d, struct view x)
     plan_scale(p, y, d->logit_mul);
     plan_softcap(p, y, d->softcap);
     p->logits = y;
+}
+
+void build_plain_head(struct loader *l, const struct family *f, const char *norm_name, float eps, struct view x)
+{
+    build_head(l,
+               &(struct head_desc){.norm_name = norm_name,
+                                   .norm = f->norm,
+                                   .norm_bias = f->norm_bias,
+                                   .eps = eps,
+                                   .tie = f->tie,
+                                   .logit_mul = 1.0f,
+                                   .softcap = 0.0f},
+               x);
 }

@@ -532,6 +532,18 @@ static const struct family families[] = {
      .score_scale = SCORE_HEAD, .attn_softcap = -1.0f, .final_softcap = -1.0f, .yarn_keys = true,
      .yarn_log_mul = true, .temperature = true, .tie = TIE_IF_ABSENT, .lead_dense = true,
      .moe = &moe_deepseek2},
+    {.arch = "mamba",
+     .build = build_mamba, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .pairs = ROPE_NONE, .rotates = ROTATES_NEVER, .scales = SCALES_NONE, .tie = TIE_IF_ABSENT,
+     .moe = NULL},
+    {.arch = "mamba2",
+     .build = build_mamba2, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .pairs = ROPE_NONE, .rotates = ROTATES_NEVER, .scales = SCALES_NONE, .tie = TIE_IF_ABSENT,
+     .moe = NULL},
+    {.arch = "rwkv7",
+     .build = build_rwkv7, .norm = NORM_LAYER, .norm_bias = true, .place = PLACE_PRE,
+     .pairs = ROPE_NONE, .rotates = ROTATES_NEVER, .scales = SCALES_NONE, .tie = TIE_NEVER,
+     .moe = NULL},
 };
 /* clang-format on */
 

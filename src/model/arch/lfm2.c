@@ -94,13 +94,5 @@ void build_lfm2(struct loader *l, const struct family *f)
     struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
     for (uint32_t il = 0; il < d->n_layer && l->status == LINNET_OK; il++)
         layer(l, d, il, x);
-    build_head(l,
-               &(struct head_desc){.norm_name = "token_embd_norm", /* the final norm, whatever its name says */
-                                   .norm = f->norm,
-                                   .norm_bias = f->norm_bias,
-                                   .eps = d->eps,
-                                   .tie = f->tie,
-                                   .logit_mul = 1.0f,
-                                   .softcap = 0.0f},
-               x);
+    build_plain_head(l, f, "token_embd_norm", d->eps, x); /* the final norm, whatever its name says */
 }
