@@ -6,6 +6,7 @@
 #   CORE_ONLY=1   the core library alone: needs nothing but PCRE2
 #   SAN=address,undefined | thread   build with sanitizers
 #   ONLY=test_%   the test programs that `make check` runs
+#   WERROR=1      warnings are errors, as in CI
 #   V=1           show the commands
 
 BUILD     ?= build
@@ -50,7 +51,7 @@ missing   := $(strip $(foreach p,$(CORE_PKGS) $(if $(CORE_ONLY),,$(PROG_PKGS) $(
 # used in recipes: stops the build with the next step when a library is not there
 have_pkgs  = $(if $(missing),$(error not found: $(missing). `make deps` installs what is missing))
 
-WARN      := -Wall -Wextra -Wshadow -Wconversion
+WARN      := -Wall -Wextra -Wshadow -Wconversion -Wvla $(if $(WERROR),-Werror)
 OPT       ?= -O2 -g
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 FLAGS     := $(if $(SYSROOT),--sysroot=$(SYSROOT)) -std=c17 -D_GNU_SOURCE $(WARN) -fPIC -pthread
@@ -165,7 +166,7 @@ deps:                  ## install missing packages: DEV=1 also those of lint and
 format:                ## lay the sources out by .clang-format
 	@sh tools/lint.sh format
 lint:                  ## check layout, house rules and clang-tidy
-	@BUILD=$(BUILD) TIDY_FLAGS='$(FLAGS) $(TEST_CF)' sh tools/lint.sh
+	@BUILD=$(BUILD) TIDY_FLAGS='$(subst ','\'',$(FLAGS) $(TEST_CF))' sh tools/lint.sh
 
 # ---- installing -------------------------------------------------------------------------------------------
 BINDIR    := $(PREFIX)/bin
