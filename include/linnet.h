@@ -107,12 +107,27 @@ typedef struct linnet_session linnet_session;
 
 typedef enum linnet_kv_type { LINNET_KV_F32, LINNET_KV_F16, LINNET_KV_BF16, LINNET_KV_Q8_0 } linnet_kv_type;
 
+/* How recurrent state is kept for going back. */
+typedef enum linnet_checkpoint_kind {
+    LINNET_CHECKPOINT_EXACT, /* copies: a session that went back gives the same bits as one that never went on */
+    LINNET_CHECKPOINT_F16,   /* copies of half the size; going back rounds the state */
+    LINNET_CHECKPOINT_DELTA, /* exact copies, and the updates since the last one are logged: going back by less than the
+                                spacing runs no token again. Costs the inputs of all recurrent layers for each token
+                                between two copies, so choose a small spacing */
+} linnet_checkpoint_kind;
+
 typedef struct linnet_context_options {
     size_t size;           /* sizeof(linnet_context_options), set by linnet_context_defaults() */
     uint32_t n_ctx;        /* positions a session may hold; 0: as many as the model was trained for */
     uint32_t n_batch;      /* rows run at once, 1..65536; more tokens are run in pieces. Default 512 */
     linnet_kv_type kv_k;   /* how keys are stored; default f16 */
     linnet_kv_type kv_v;   /* how values are stored; default f16 */
+    /* Models with recurrent layers: copies of the state at every checkpoint_spacing-th position (0: none), at most
+     * checkpoint_max a session and checkpoint_bytes in all. Going back starts from the nearest and runs the tokens
+     * since then again. Defaults 512, 16, 1 GiB. */
+    linnet_checkpoint_kind checkpoint_kind;
+    uint32_t checkpoint_spacing, checkpoint_max;
+    uint64_t checkpoint_bytes;
 } linnet_context_options;
 
 void linnet_context_defaults(linnet_context_options *options);
@@ -122,10 +137,16 @@ linnet_status linnet_context_create(linnet_model *model, const linnet_context_op
 void linnet_context_free(linnet_context *context);
 uint32_t linnet_context_n_ctx(const linnet_context *context);
 
-/* Memory that a context of these options would take, before it is made: working memory, and KV per session when
- * full. Bytes. */
+typedef struct linnet_memory {
+    uint64_t work;        /* of the context */
+    uint64_t kv;          /* keys and values of a session when it is full */
+    uint64_t state;       /* recurrent state of a session */
+    uint64_t checkpoints; /* at most, of a session's state */
+} linnet_memory;
+
+/* Bytes that a context of these options would take, before it is made. */
 linnet_status linnet_context_memory(const linnet_model *model, const linnet_context_options *options,
-                                    uint64_t *work, uint64_t *kv, linnet_error *error);
+                                    linnet_memory *out, linnet_error *error);
 
 /* From any thread: the run in progress, or else the next one, ends with LINNET_CANCELLED. */
 void linnet_context_cancel(linnet_context *context);

@@ -92,7 +92,7 @@ struct runner {
     linnet_context *c;
 };
 
-static void runner_open(struct runner *r, const struct golden *g, unsigned threads)
+static void runner_open(struct runner *r, const struct golden *g, unsigned threads, linnet_checkpoint_kind kind)
 {
     linnet_error e;
     linnet_model_options mo;
@@ -104,6 +104,9 @@ static void runner_open(struct runner *r, const struct golden *g, unsigned threa
     linnet_context_defaults(&co);
     co.n_ctx = (uint32_t)json_integer_value(json_object_get(g->meta, "n_ctx"));
     co.kv_k = co.kv_v = LINNET_KV_F32;
+    co.checkpoint_spacing = 8;
+    co.checkpoint_max = 3;
+    co.checkpoint_kind = kind;
     if (linnet_context_create(r->m, &co, &r->c, &e) == LINNET_INVALID) { /* learned positions: fewer than asked for */
         co.n_ctx = 0;
         assert_ok(linnet_context_create(r->m, &co, &r->c, &e), e);
@@ -173,13 +176,49 @@ static void check_company(struct runner *r, const struct golden *g, const float 
     linnet_session_free(s[1]);
 }
 
+/* Run tokens [from, to) and compare the logits with those of the whole batch. */
+static void go_on(struct runner *r, const struct golden *g, linnet_session *s, size_t from, size_t to,
+                  const float *whole)
+{
+    linnet_error e;
+    linnet_item item = {s, g->tokens + from, to - from, LINNET_WANT_ALL};
+    assert_ok(linnet_run(r->c, &item, 1, &e), e);
+    for (size_t i = 0; i < to - from; i++)
+        if (memcmp(linnet_logits(r->c, 0, i), whole + (from + i) * g->n_vocab, g->n_vocab * sizeof *whole) != 0)
+            fail_msg("%s: logits at %zu differ after going back to %zu", g->name, from + i, from);
+}
+
+/* Going back by any distance, twice in a row, and forking, change no bit of what follows. */
+static void check_going_back(struct runner *r, const struct golden *g, const float *whole)
+{
+    linnet_error e;
+    linnet_session *s, *fork;
+    const size_t n = g->n_tokens, back[] = {1, 2, 7, 8, 9, 15, 17, n / 2, n - 1};
+    assert_ok(linnet_session_create(r->c, &s, &e), e);
+    go_on(r, g, s, 0, n, whole);
+    for (size_t i = 0; i < sizeof back / sizeof *back; i++) {
+        size_t to = n - back[i];
+        assert_ok(linnet_session_rollback(s, to, &e), e);
+        go_on(r, g, s, to, to + 1, whole);
+        assert_ok(linnet_session_rollback(s, to, &e), e);
+        assert_ok(linnet_session_fork(s, &fork, &e), e);
+        go_on(r, g, s, to, n, whole);
+        go_on(r, g, fork, to, n, whole);
+        linnet_session_free(fork);
+    }
+    assert_ok(linnet_session_rollback(s, 0, &e), e);
+    go_on(r, g, s, 0, 20, whole);
+    go_on(r, g, s, 20, n, whole);
+    linnet_session_free(s);
+}
+
 static void check_case(const char *name)
 {
     struct golden g;
     golden_open(&g, name);
     const size_t chunks[] = {1, 3, 16};
     struct runner r;
-    runner_open(&r, &g, 1);
+    runner_open(&r, &g, 1, LINNET_CHECKPOINT_EXACT);
     float *whole = run_chunks(&r, &g, g.n_tokens);
     double e = nmse(whole, g.want, g.n_tokens * g.n_vocab);
     printf("# %-32s NMSE %.3g (tolerance %.3g)\n", name, e, g.tolerance);
@@ -191,14 +230,16 @@ static void check_case(const char *name)
         free(part);
     }
     check_company(&r, &g, whole);
+    check_going_back(&r, &g, whole);
     runner_close(&r);
     const unsigned threads[] = {2, 7};
     for (size_t i = 0; i < 2; i++) {
-        runner_open(&r, &g, threads[i]);
+        runner_open(&r, &g, threads[i], i ? LINNET_CHECKPOINT_EXACT : LINNET_CHECKPOINT_DELTA);
         float *other = run_chunks(&r, &g, g.n_tokens);
         same_bits(&g, "of more threads", other, whole);
         float *one = run_chunks(&r, &g, 1);
         same_bits(&g, "of more threads, token by token,", one, whole);
+        check_going_back(&r, &g, whole);
         free(one);
         free(other);
         runner_close(&r);

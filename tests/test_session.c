@@ -316,7 +316,7 @@ static void a_plan_only_model_is_described_and_not_run(void **state)
     linnet_model_options mo;
     linnet_model *m;
     linnet_context *c;
-    uint64_t work = 0, kv = 0;
+    linnet_memory memory;
     linnet_model_defaults(&mo);
     mo.plan_only = true;
     assert_ok(linnet_model_open(path, &mo, &m, &err), err);
@@ -327,10 +327,11 @@ static void a_plan_only_model_is_described_and_not_run(void **state)
     linnet_context_defaults(&co);
     co.n_ctx = 128;
     co.kv_k = co.kv_v = LINNET_KV_F32;
-    assert_ok(linnet_context_memory(m, &co, &work, &kv, &err), err);
+    assert_ok(linnet_context_memory(m, &co, &memory, &err), err);
     /* 128 positions x 2 layers x (keys + values) of 2 heads x 16 x 4 bytes */
-    assert_int_equal(kv, 128 * 2 * 2 * 2 * 16 * 4);
-    assert_true(work > 0);
+    assert_int_equal(memory.kv, 128 * 2 * 2 * 2 * 16 * 4);
+    assert_int_equal(memory.state, 0);
+    assert_true(memory.work > 0);
     linnet_model_close(m);
 }
 

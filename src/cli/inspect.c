@@ -345,7 +345,7 @@ struct needs {
     linnet_model *model; /* plan only */
     linnet_model_info info;
     uint32_t n_ctx;
-    uint64_t work, kv;
+    linnet_memory memory;
     linnet_error why;
 };
 
@@ -364,7 +364,7 @@ static void find_needs(struct needs *n, const char *path, const struct inspect_o
         return;
     linnet_model_get_info(n->model, &n->info);
     n->n_ctx = co.n_ctx ? co.n_ctx : n->info.n_ctx_train;
-    n->runs = linnet_context_memory(n->model, &co, &n->work, &n->kv, &n->why) == LINNET_OK;
+    n->runs = linnet_context_memory(n->model, &co, &n->memory, &n->why) == LINNET_OK;
 }
 
 static void print_needs(const struct needs *n, const struct inspect_opts *o)
@@ -375,18 +375,19 @@ static void print_needs(const struct needs *n, const struct inspect_opts *o)
         printf("  cannot: %s\n", n->why.text);
         return;
     }
-    printf("  %s: %s of weights, %s of KV (%s positions, %s), %s of working memory\n",
-           cli_format_size(a, n->info.weight_bytes + n->kv + n->work), cli_format_size(b, n->info.weight_bytes),
-           cli_format_size(c, n->kv), cli_format_int(ctx, n->n_ctx), o->kv, cli_format_size(d, n->work));
+    printf("  %s: %s of weights, %s of session state (%s positions, %s), %s of working memory\n",
+           cli_format_size(a, n->info.weight_bytes + n->memory.kv + n->memory.state + n->memory.work), cli_format_size(b, n->info.weight_bytes),
+           cli_format_size(c, n->memory.kv + n->memory.state), cli_format_int(ctx, n->n_ctx), o->kv, cli_format_size(d, n->memory.work));
 }
 
 static json_t *json_needs(const struct needs *n, const struct inspect_opts *o)
 {
     if (!n->runs)
         return json_pack("{s:b, s:s}", "possible", 0, "why", n->why.text);
-    return json_pack("{s:b, s:I, s:s, s:I, s:I, s:I, s:I}", "possible", 1, "n_ctx", (json_int_t)n->n_ctx, "kv_type",
-                     o->kv, "weight_bytes", (json_int_t)n->info.weight_bytes, "kv_bytes", (json_int_t)n->kv,
-                     "work_bytes", (json_int_t)n->work, "step_bytes", (json_int_t)n->info.step_bytes);
+    return json_pack("{s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "possible", 1, "n_ctx", (json_int_t)n->n_ctx, "kv_type",
+                     o->kv, "weight_bytes", (json_int_t)n->info.weight_bytes, "kv_bytes", (json_int_t)n->memory.kv,
+                     "state_bytes", (json_int_t)n->memory.state, "checkpoint_bytes",
+                     (json_int_t)n->memory.checkpoints, "work_bytes", (json_int_t)n->memory.work, "step_bytes", (json_int_t)n->info.step_bytes);
 }
 
 static void print_plan(const struct needs *n)

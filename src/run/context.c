@@ -1,8 +1,8 @@
 /*
  * Contexts and sessions: their lives, and turning a caller's items into batches.
  *
- * A run is all or nothing: pages are made before anything is written, and sessions grow only when every batch has
- * run. Rows written for a run that failed lie behind the sessions' ends and are never read.
+ * A run is all or nothing: sessions grow only when every batch has run, and after a failure their state is brought back
+ * to where it was. Rows written for a run that failed lie behind the sessions' ends and are never read.
  */
 #include "run/context.h"
 
@@ -13,12 +13,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
+enum { CHECKPOINTS_MAX = 4096 }; /* a list that is searched from end to end */
 #define CONTEXT_ARENA_MAX ((size_t)64 << 30)
 
 void linnet_context_defaults(linnet_context_options *options)
 {
-    *options = (linnet_context_options){
-        .size = sizeof *options, .n_batch = 512, .kv_k = LINNET_KV_F16, .kv_v = LINNET_KV_F16};
+    *options = (linnet_context_options){.size = sizeof *options,
+                                        .n_batch = 512,
+                                        .kv_k = LINNET_KV_F16,
+                                        .kv_v = LINNET_KV_F16,
+                                        .checkpoint_spacing = 512,
+                                        .checkpoint_max = 16,
+                                        .checkpoint_bytes = UINT64_C(1) << 30};
 }
 
 void linnet_observer_defaults(linnet_observer *observer)
@@ -40,6 +46,13 @@ static linnet_status take_options(struct linnet_context *c, const linnet_context
         return err_set(e, LINNET_INVALID, "n_ctx is %u; it must be below 2^31", o.n_ctx);
     if ((unsigned)o.kv_k >= KV_TYPE_COUNT || (unsigned)o.kv_v >= KV_TYPE_COUNT)
         return err_set(e, LINNET_INVALID, "KV type %d or %d does not exist", (int)o.kv_k, (int)o.kv_v);
+    if (o.checkpoint_max > CHECKPOINTS_MAX || (unsigned)o.checkpoint_kind > LINNET_CHECKPOINT_DELTA)
+        return err_set(e, LINNET_INVALID, "checkpoint_max is %u (at most %d), checkpoint_kind %d (0..2)",
+                       o.checkpoint_max, CHECKPOINTS_MAX, (int)o.checkpoint_kind);
+    c->checkpoints.kind = o.checkpoint_kind;
+    c->checkpoints.spacing = o.checkpoint_spacing;
+    c->checkpoints.max = o.checkpoint_max;
+    c->checkpoints.bytes = o.checkpoint_bytes;
     c->n_ctx = o.n_ctx ? o.n_ctx : c->m->facts.n_ctx_train;
     c->n_batch = o.n_batch < c->n_ctx ? o.n_batch : c->n_ctx;
     c->kv_k = (enum kv_type)o.kv_k;
@@ -104,13 +117,14 @@ uint32_t linnet_context_n_ctx(const linnet_context *c)
 }
 
 linnet_status linnet_context_memory(const linnet_model *model, const linnet_context_options *options,
-                                    uint64_t *work, uint64_t *kv, linnet_error *error)
+                                    linnet_memory *out, linnet_error *error)
 {
     struct linnet_context c;
     linnet_status s = begin(&c, (linnet_model *)model, options, error);
     if (s == LINNET_OK) {
-        *work = exec_bytes(c.p, c.n_batch) + (uint64_t)pool_threads(c.pool) * KERNEL_SCRATCH;
-        *kv = kv_bytes(&c, c.n_ctx);
+        out->work = exec_bytes(c.p, c.n_batch) + (uint64_t)pool_threads(c.pool) * KERNEL_SCRATCH;
+        out->kv = kv_bytes(&c, c.n_ctx);
+        out->state = state_memory(&c, &out->checkpoints);
     }
     arena_free(&c.arena);
     return s;
@@ -187,10 +201,8 @@ linnet_status linnet_session_fork(linnet_session *s, linnet_session **out, linne
     kv_share(s, *out);
     (*out)->n = s->n;
     memcpy((*out)->tokens, s->tokens, s->n * sizeof *s->tokens);
-    status = state_copy(s, *out, error);
-    if (status != LINNET_OK)
-        linnet_session_free(*out);
-    return status;
+    state_copy(s, *out);
+    return LINNET_OK;
 }
 
 size_t linnet_session_length(const linnet_session *s)
@@ -203,14 +215,22 @@ const int32_t *linnet_session_tokens(const linnet_session *s)
     return s->tokens;
 }
 
+/* Make the state one that s->n can be reached from. */
+static void go_back(linnet_session *s)
+{
+    if (s->valid > s->n)
+        state_rewind(s, s->n);
+    if (!kv_reaches(s, s->valid)) /* the pages behind a window are gone: from the beginning */
+        state_rewind(s, 0);
+}
+
 linnet_status linnet_session_rollback(linnet_session *s, size_t length, linnet_error *error)
 {
     if (length > s->n)
         return err_set(error, LINNET_INVALID, "cannot roll back to %zu: the session has %zu tokens", length, s->n);
-    kv_truncate(s, length);
     s->n = length;
-    if (length < s->valid)
-        state_rewind(s, length);
+    go_back(s);
+    kv_truncate(s, s->valid);
     return LINNET_OK;
 }
 
@@ -278,12 +298,15 @@ static linnet_status grow_items(struct linnet_context *c, const linnet_item *ite
     return LINNET_OK;
 }
 
-/* Add up to `room` of an item's rows, from row `done` on, as a span. `valid` is where its session stood at first. */
+/* Add up to `room` of an item's rows, from row `done` on, as a span; less when a checkpoint is due. `valid` is where
+ * its session stood at first. */
 static size_t add_span(struct linnet_context *c, const linnet_item *it, size_t valid, size_t done, size_t room)
 {
     const linnet_session *s = it->session;
     size_t again = s->n - valid, total = again + it->n_tokens;
     size_t n = total - done < room ? total - done : room;
+    size_t stop = state_next_stop(s, valid + done) - (valid + done);
+    n = n < stop ? n : stop;
     c->spans[c->n_spans] = (struct span){it->session, c->n_rows, n, (int32_t)(valid + done)};
     for (size_t t = done; t < done + n; t++) {
         size_t row = c->n_rows++;
@@ -301,9 +324,22 @@ static size_t add_span(struct linnet_context *c, const linnet_item *it, size_t v
 /* Run the batch; sessions that took part have come further even when it fails. */
 static linnet_status run_batch(struct linnet_context *c, linnet_error *e)
 {
+    for (size_t i = 0; i < c->n_spans; i++) {
+        const struct span *p = &c->spans[i];
+        linnet_status s = kv_reserve(p->s, (size_t)p->pos0, (size_t)p->pos0 + p->n, e);
+        if (s != LINNET_OK)
+            return s;
+    }
     linnet_status s = exec_run(c, e);
-    for (size_t i = 0; i < c->n_spans; i++)
-        c->spans[i].s->valid += c->spans[i].n;
+    for (size_t i = 0; i < c->n_spans; i++) {
+        struct span *p = &c->spans[i];
+        p->s->valid += p->n;
+        if (s != LINNET_OK)
+            continue;
+        state_logged(p->s, (size_t)p->pos0, p->n);
+        state_checkpoint(p->s);
+        kv_release_behind(p->s, p->s->valid);
+    }
     return s;
 }
 
@@ -311,14 +347,16 @@ static linnet_status run_batches(struct linnet_context *c, const linnet_item *it
 {
     size_t i = 0, done = 0, logits = 0, valid = 0;
     while (i < n_items) {
+        bool cut = false; /* a session is in a batch once: what is left of it waits for the next */
         c->n_rows = c->n_spans = c->n_out = 0;
         c->logits_out = c->logits ? c->logits + logits * c->m->facts.n_vocab : NULL;
-        while (i < n_items && c->n_rows < c->n_batch) {
+        while (i < n_items && c->n_rows < c->n_batch && !cut) {
             if (done == 0)
                 valid = items[i].session->valid;
             size_t total = items[i].session->n - valid + items[i].n_tokens;
             done += add_span(c, &items[i], valid, done, c->n_batch - c->n_rows);
-            if (done == total) {
+            cut = done < total;
+            if (!cut) {
                 i++;
                 done = 0;
             }
@@ -349,16 +387,13 @@ linnet_status linnet_run(linnet_context *c, const linnet_item *items, size_t n_i
     if (s != LINNET_OK)
         return s;
     s = grow_items(c, items, n_items, error);
-    for (size_t i = 0; i < n_items && s == LINNET_OK; i++)
-        s = kv_reserve(items[i].session, items[i].session->valid, items[i].session->n + items[i].n_tokens, error);
     if (s == LINNET_OK)
         s = run_batches(c, items, n_items, error);
     atomic_store(&c->cancel, false);
     for (size_t i = 0; i < n_items; i++) {
         linnet_session *t = items[i].session;
         if (s != LINNET_OK) {
-            if (t->valid != t->n)
-                state_rewind(t, t->n);
+            go_back(t);
             continue;
         }
         memcpy(t->tokens + t->n, items[i].tokens, items[i].n_tokens * sizeof *t->tokens);

@@ -21,6 +21,9 @@ struct kv_page {
     uint8_t data[]; /* [group.page_bytes] */
 };
 
+/* Positions kept behind a window, so that going back a little needs nothing computed again. */
+enum { KV_SLACK = 256 };
+
 struct kv_group {
     uint32_t window; /* 0: all positions */
     size_t page_bytes;
@@ -45,6 +48,10 @@ struct linnet_session {
     size_t valid;                       /* positions whose effect is in `state` and the pages, <= n; the rest is
                                            run again before anything new */
     float *state;                       /* [plan.state_floats] after `valid` tokens, or NULL when the model has none */
+    struct checkpoint **points;         /* [n_points] by position */
+    size_t n_points;
+    float *log; /* inputs of recurrent steps, rows log_from..log_to; NULL: none is kept */
+    size_t log_from, log_to;
     uint8_t ***pages;                   /* [group][ctx->n_table] -> page data, NULL where there is none */
     bool in_batch;
 };
@@ -72,6 +79,11 @@ struct linnet_context {
     uint32_t n_ctx, n_batch;
     enum kv_type kv_k, kv_v;
     size_t n_table; /* pages a full session has */
+    struct {
+        linnet_checkpoint_kind kind;
+        size_t spacing, max;
+        uint64_t bytes, used;
+    } checkpoints;
     struct kv_group *groups;
     uint32_t n_groups;
     struct kv_place *places; /* [plan.n_kvs] */
@@ -123,6 +135,10 @@ void kv_free(struct linnet_context *c);
 linnet_status kv_reserve(struct linnet_session *s, size_t first, size_t end, linnet_error *e);
 /* Give back pages that hold no position below n. */
 void kv_truncate(struct linnet_session *s, size_t n);
+/* Give back pages that no position from n on, or up to KV_SLACK before it, can see. */
+void kv_release_behind(struct linnet_session *s, size_t n);
+/* Can position n be computed from the pages there are? */
+bool kv_reaches(const struct linnet_session *s, size_t n);
 void kv_share(struct linnet_session *from, struct linnet_session *to);
 /* Bytes of KV for `n` positions, all groups. */
 uint64_t kv_bytes(const struct linnet_context *c, size_t n);
@@ -130,14 +146,26 @@ uint64_t kv_bytes(const struct linnet_context *c, size_t n);
 /* state.c: recurrent state of a session. All do nothing for models without. */
 linnet_status state_create(struct linnet_session *s, linnet_error *e);
 void state_free(struct linnet_session *s);
-linnet_status state_copy(const struct linnet_session *from, struct linnet_session *to, linnet_error *e);
-/* Go back to the state after at most n tokens: sets s->valid. */
+/* Give `to`, a new session, the state of `from`. */
+void state_copy(const struct linnet_session *from, struct linnet_session *to);
+/* Bring the state to what it was after at most n tokens: sets s->valid. */
 void state_rewind(struct linnet_session *s, size_t n);
+/* Keep a copy if s->valid is a place for one. */
+void state_checkpoint(struct linnet_session *s);
+/* The position after `pos` that a run must not jump over. */
+size_t state_next_stop(const struct linnet_session *s, size_t pos);
+/* Delta checkpoints: log the inputs of recurrent step t, before it runs; then that n rows from pos have run. */
+void state_log(struct linnet_context *c, const struct step *t);
+void state_logged(struct linnet_session *s, size_t pos, size_t n);
+/* Bytes of a session's state (and log), and at most of checkpoints. */
+uint64_t state_memory(const struct linnet_context *c, uint64_t *checkpoints);
 
 /* exec.c: run the plan over the batch. LINNET_CANCELLED when asked to. */
 linnet_status exec_run(struct linnet_context *c, linnet_error *e);
 /* Per-thread and per-batch memory that exec_run needs. */
 linnet_status exec_init(struct linnet_context *c, linnet_error *e);
 uint64_t exec_bytes(const struct plan *p, uint32_t n_batch);
+/* One recurrent step over the spans of the batch. */
+void exec_state_step(struct linnet_context *c, const struct step *s);
 
 #endif

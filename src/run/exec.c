@@ -214,10 +214,16 @@ static void state_chunk(void *arg, size_t chunk, unsigned worker)
     state_fns[j->s->op](j->c, j->s, &j->c->spans[chunk / j->s->n_parts], (uint32_t)(chunk % j->s->n_parts), worker);
 }
 
-static void run_state(struct linnet_context *c, const struct step *s)
+void exec_state_step(struct linnet_context *c, const struct step *s)
 {
     struct state_run job = {c, s};
     pool_run(c->pool, c->n_spans * s->n_parts, state_chunk, &job);
+}
+
+static void run_state(struct linnet_context *c, const struct step *s)
+{
+    state_log(c, s);
+    exec_state_step(c, s);
 }
 
 struct attn_run {

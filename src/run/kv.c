@@ -143,30 +143,67 @@ linnet_status kv_reserve(struct linnet_session *s, size_t first, size_t end, lin
     return LINNET_OK;
 }
 
+static void release_at(struct linnet_session *s, uint32_t g, size_t i)
+{
+    if (!s->pages[g][i])
+        return;
+    page_release(&s->ctx->groups[g], s->pages[g][i]);
+    s->pages[g][i] = NULL;
+}
+
 void kv_truncate(struct linnet_session *s, size_t n)
 {
     struct linnet_context *c = s->ctx;
     for (uint32_t g = 0; g < c->n_groups; g++)
-        for (size_t i = (n + KV_PAGE - 1) / KV_PAGE; i < c->n_table && s->pages[g][i]; i++) {
-            page_release(&c->groups[g], s->pages[g][i]);
-            s->pages[g][i] = NULL;
-        }
+        for (size_t i = (n + KV_PAGE - 1) / KV_PAGE; i < c->n_table; i++)
+            release_at(s, g, i);
+}
+
+/* First position that a query at n sees in a group with a window. */
+static size_t first_seen(const struct kv_group *g, size_t n)
+{
+    return g->window && n + 1 > g->window ? n + 1 - g->window : 0;
+}
+
+void kv_release_behind(struct linnet_session *s, size_t n)
+{
+    struct linnet_context *c = s->ctx;
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        size_t end = n > KV_SLACK ? first_seen(&c->groups[g], n - KV_SLACK) / KV_PAGE : 0;
+        for (size_t i = end; i-- > 0 && s->pages[g][i];)
+            release_at(s, g, i);
+    }
+}
+
+bool kv_reaches(const struct linnet_session *s, size_t n)
+{
+    const struct linnet_context *c = s->ctx;
+    for (uint32_t g = 0; g < c->n_groups; g++)
+        for (size_t i = first_seen(&c->groups[g], n) / KV_PAGE; i * KV_PAGE < n; i++)
+            if (!s->pages[g][i])
+                return false;
+    return true;
 }
 
 void kv_share(struct linnet_session *from, struct linnet_session *to)
 {
     struct linnet_context *c = from->ctx;
     for (uint32_t g = 0; g < c->n_groups; g++)
-        for (size_t i = 0; i < c->n_table && from->pages[g][i]; i++) {
-            page_of(from->pages[g][i])->refs++;
+        for (size_t i = 0; i < c->n_table; i++) {
             to->pages[g][i] = from->pages[g][i];
+            if (to->pages[g][i])
+                page_of(to->pages[g][i])->refs++;
         }
 }
 
 uint64_t kv_bytes(const struct linnet_context *c, size_t n)
 {
     uint64_t total = 0;
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        total += (uint64_t)((n + KV_PAGE - 1) / KV_PAGE) * c->groups[g].page_bytes;
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        /* behind a window only the slack is kept, and a batch before it is let go */
+        size_t most = (size_t)c->groups[g].window + KV_SLACK + c->n_batch + KV_PAGE;
+        size_t held = c->groups[g].window && most < n ? most : n;
+        total += (uint64_t)((held + KV_PAGE - 1) / KV_PAGE) * c->groups[g].page_bytes;
+    }
     return total;
 }
