@@ -164,6 +164,13 @@ const int32_t *linnet_session_tokens(const linnet_session *session); /* [length]
 /* Forget everything from position `length` on. LINNET_INVALID when it is longer than the session. */
 linnet_status linnet_session_rollback(linnet_session *session, size_t length, linnet_error *error);
 
+/* Write the session to `path` (a temporary file first, then renamed), and make a session of such a file, also in
+ * another process: it goes on to the same bits. Loading refuses, before anything changes, a file that is damaged
+ * (LINNET_FORMAT), of another model, KV type or layout (LINNET_MISMATCH), or too long for the context. */
+linnet_status linnet_session_save(const linnet_session *session, const char *path, linnet_error *error);
+linnet_status linnet_session_load(linnet_context *context, const char *path, linnet_session **out,
+                                  linnet_error *error);
+
 typedef enum linnet_want { LINNET_WANT_NONE, LINNET_WANT_LAST, LINNET_WANT_ALL } linnet_want;
 
 /* Tokens to append to a session. */

@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <unistd.h>
 
 struct golden {
     char name[128];
@@ -188,6 +189,28 @@ static void go_on(struct runner *r, const struct golden *g, linnet_session *s, s
             fail_msg("%s: logits at %zu differ after going back to %zu", g->name, from + i, from);
 }
 
+/* A session saved in the middle, loaded into another context, goes on as if nothing had been. */
+static void check_saving(struct runner *r, const struct golden *g, const float *whole)
+{
+    linnet_error e;
+    linnet_session *s, *loaded;
+    struct runner other;
+    char path[] = "/tmp/linnet-session-XXXXXX";
+    close(mkstemp(path));
+    assert_ok(linnet_session_create(r->c, &s, &e), e);
+    go_on(r, g, s, 0, 21, whole);
+    assert_ok(linnet_session_save(s, path, &e), e);
+    linnet_session_free(s);
+    runner_open(&other, g, 2, LINNET_CHECKPOINT_EXACT);
+    assert_ok(linnet_session_load(other.c, path, &loaded, &e), e);
+    assert_int_equal(linnet_session_length(loaded), 21);
+    go_on(&other, g, loaded, 21, g->n_tokens, whole);
+    assert_ok(linnet_session_rollback(loaded, 3, &e), e);
+    go_on(&other, g, loaded, 3, g->n_tokens, whole);
+    runner_close(&other);
+    unlink(path);
+}
+
 /* Going back by any distance, twice in a row, and forking, change no bit of what follows. */
 static void check_going_back(struct runner *r, const struct golden *g, const float *whole)
 {
@@ -231,6 +254,7 @@ static void check_case(const char *name)
     }
     check_company(&r, &g, whole);
     check_going_back(&r, &g, whole);
+    check_saving(&r, &g, whole);
     runner_close(&r);
     const unsigned threads[] = {2, 7};
     for (size_t i = 0; i < 2; i++) {

@@ -307,6 +307,103 @@ static void a_skipped_layer_still_stores_its_keys(void **state)
     linnet_session_free(s);
 }
 
+static uint8_t *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    uint8_t *p = malloc(*n + 64);
+    assert_int_equal(fread(p, 1, *n, f), *n);
+    fclose(f);
+    return p;
+}
+
+static void write_file(const char *path, const uint8_t *p, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(p, 1, n, f), n);
+    fclose(f);
+}
+
+static void a_damaged_saved_session_is_refused_and_harms_no_other(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/linnet-session-XXXXXX";
+    float want[4096];
+    size_t n;
+    linnet_session *s = session_of(70), *loaded;
+    close(mkstemp(path));
+    assert_ok(linnet_session_save(s, path, &err), err);
+    memcpy(want, go_on(s, 70, 75), n_vocab * sizeof(float));
+    uint8_t *whole = read_file(path, &n);
+    for (size_t i = 0; i < n; i += i < 200 || i + 50 > n ? 1 : 131) {
+        whole[i] ^= (uint8_t)(1u << i % 8);
+        write_file(path, whole, n);
+        if (linnet_session_load(ctx, path, &loaded, &err) == LINNET_OK)
+            fail_msg("a file with byte %zu changed was loaded", i);
+        whole[i] ^= (uint8_t)(1u << i % 8);
+    }
+    const size_t sizes[] = {0, 1, 55, 56, 63, 64, 200, n / 2, n - 1, n + 1};
+    whole[n] = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        write_file(path, whole, sizes[i]);
+        if (linnet_session_load(ctx, path, &loaded, &err) == LINNET_OK)
+            fail_msg("a file of %zu bytes instead of %zu was loaded", sizes[i], n);
+    }
+    assert_ok(linnet_session_rollback(s, 70, &err), err);
+    assert_memory_equal(go_on(s, 70, 75), want, n_vocab * sizeof(float));
+    write_file(path, whole, n);
+    assert_ok(linnet_session_load(ctx, path, &loaded, &err), err);
+    assert_int_equal(linnet_session_length(loaded), 70);
+    assert_memory_equal(linnet_session_tokens(loaded), tokens, 70 * sizeof *tokens);
+    assert_memory_equal(go_on(loaded, 70, 75), want, n_vocab * sizeof(float));
+    linnet_session_free(s);
+    linnet_session_free(loaded);
+    unlink(path);
+    free(whole);
+}
+
+static void a_session_of_another_model_or_kind_of_cache_is_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/linnet-session-XXXXXX", file[64];
+    linnet_session *s = session_of(10), *loaded;
+    linnet_model *other;
+    linnet_context *c;
+    linnet_context_options co;
+    close(mkstemp(path));
+    assert_ok(linnet_session_save(s, path, &err), err);
+    linnet_session_free(s);
+    linnet_context_defaults(&co);
+    co.n_ctx = N_CTX;
+    co.kv_v = LINNET_KV_F32;
+    assert_ok(linnet_context_create(model, &co, &c, &err), err);
+    assert_int_equal(linnet_session_load(c, path, &loaded, &err), LINNET_MISMATCH);
+    linnet_context_free(c);
+    linnet_context_defaults(&co);
+    co.n_ctx = 9;
+    assert_ok(linnet_context_create(model, &co, &c, &err), err);
+    assert_int_equal(linnet_session_load(c, path, &loaded, &err), LINNET_CONTEXT_FULL);
+    linnet_context_free(c);
+    /* other weights, and the same weights turned at another base */
+    for (int i = 0; i < 2; i++) {
+        struct mkgguf g = mkgguf_defaults("llama");
+        g.seed = i == 0 ? 2 : 1;
+        g.rope_base = i == 0 ? 10000.0f : 20000.0f;
+        mkgguf_temp(&g, file);
+        assert_ok(linnet_model_open(file, NULL, &other, &err), err);
+        unlink(file);
+        assert_ok(linnet_context_create(other, NULL, &c, &err), err);
+        assert_int_equal(linnet_session_load(c, path, &loaded, &err), LINNET_MISMATCH);
+        linnet_context_free(c);
+        linnet_model_close(other);
+    }
+    unlink(path);
+}
+
 static void a_plan_only_model_is_described_and_not_run(void **state)
 {
     (void)state;
@@ -369,6 +466,8 @@ int main(void)
         cmocka_unit_test(observing_changes_no_bit_and_sees_every_layer_once),
         cmocka_unit_test(an_early_exit_is_the_last_layers_skipped),
         cmocka_unit_test(a_skipped_layer_still_stores_its_keys),
+        cmocka_unit_test(a_damaged_saved_session_is_refused_and_harms_no_other),
+        cmocka_unit_test(a_session_of_another_model_or_kind_of_cache_is_refused),
         cmocka_unit_test(a_plan_only_model_is_described_and_not_run),
         cmocka_unit_test(options_out_of_range_are_named),
     };

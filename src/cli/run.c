@@ -13,6 +13,7 @@ struct run_opts {
     int64_t n, top_k, seed;
     double temp, top_p, min_p;
     struct cli_list stop;
+    const char *session;
     bool special;
 };
 
@@ -77,6 +78,26 @@ static int generate(struct engine *e, const struct run_opts *o, const int32_t *i
     return failed ? CLI_FAILED : CLI_OK;
 }
 
+/* Go on from the session in --session, when that file exists. */
+static int load_session(struct engine *e, const char *path)
+{
+    linnet_error err;
+    linnet_session *s;
+    if (access(path, F_OK) != 0)
+        return CLI_OK;
+    if (linnet_session_load(e->ctx, path, &s, &err) != LINNET_OK)
+        return cli_fail_with(&err);
+    linnet_session_free(e->session);
+    e->session = s;
+    return CLI_OK;
+}
+
+static int save_session(const struct engine *e, const char *path)
+{
+    linnet_error err;
+    return linnet_session_save(e->session, path, &err) == LINNET_OK ? CLI_OK : cli_fail_with(&err);
+}
+
 /* The prompt: arguments joined by spaces, or stdin. */
 static char *read_prompt(int n, char **args, size_t *len)
 {
@@ -117,8 +138,11 @@ static int run(const void *opts, int n_args, char **args)
         free(prompt);
         return rc;
     }
-    unsigned flags = LINNET_ADD_SPECIAL | (o->special ? LINNET_PARSE_SPECIAL : 0u);
-    int32_t *ids = engine_tokenize(&e, prompt, len, flags, &n);
+    if (o->session)
+        rc = load_session(&e, o->session);
+    bool begins = linnet_session_length(e.session) == 0;
+    unsigned flags = (begins ? LINNET_ADD_SPECIAL : 0u) | (o->special ? LINNET_PARSE_SPECIAL : 0u);
+    int32_t *ids = rc == CLI_OK ? engine_tokenize(&e, prompt, len, flags, &n) : NULL;
     free(prompt);
     if (!ids)
         rc = CLI_FAILED;
@@ -126,6 +150,8 @@ static int run(const void *opts, int n_args, char **args)
         rc = cli_fail("the prompt is empty and this model has no token to begin a text with");
     else
         rc = generate(&e, o, ids, n);
+    if (rc == CLI_OK && o->session)
+        rc = save_session(&e, o->session);
     free(ids);
     engine_close(&e);
     return rc;
@@ -147,6 +173,8 @@ static const struct cli_opt opts[] = {
     {.flag = "--stop", CLI_LIST(struct run_opts, stop), .arg = "TEXT", .help = "end before this text; may be repeated"},
     {.flag = "--special", CLI_FLAG(struct run_opts, special),
      .help = "the prompt is trusted: names of control tokens become those"},
+    {.flag = "--session", CLI_TEXT(struct run_opts, session), .arg = "FILE", .hint = CLI_HINT_FILE,
+     .help = "go on from this file if it exists, and save to it at the end"},
     ENGINE_OPTS(struct run_opts),
     {0},
 };

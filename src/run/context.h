@@ -122,6 +122,7 @@ struct linnet_context {
     size_t *item_n;
     size_t n_items, cap_items;
 
+    uint64_t fingerprint; /* of model and layout, for saved sessions; 0 until it is asked for */
     linnet_observer observer;
     bool observed;
     _Atomic bool cancel;
@@ -139,6 +140,8 @@ void kv_truncate(struct linnet_session *s, size_t n);
 void kv_release_behind(struct linnet_session *s, size_t n);
 /* Can position n be computed from the pages there are? */
 bool kv_reaches(const struct linnet_session *s, size_t n);
+/* Make a page of its own for s at a place where it has none. */
+linnet_status kv_add_page(struct linnet_session *s, uint32_t group, size_t i, linnet_error *e);
 void kv_share(struct linnet_session *from, struct linnet_session *to);
 /* Bytes of KV for `n` positions, all groups. */
 uint64_t kv_bytes(const struct linnet_context *c, size_t n);
@@ -150,6 +153,8 @@ void state_free(struct linnet_session *s);
 void state_copy(const struct linnet_session *from, struct linnet_session *to);
 /* Bring the state to what it was after at most n tokens: sets s->valid. */
 void state_rewind(struct linnet_session *s, size_t n);
+/* The state was filled in from outside and stands at n. */
+void state_restored(struct linnet_session *s, size_t n);
 /* Keep a copy if s->valid is a place for one. */
 void state_checkpoint(struct linnet_session *s);
 /* The position after `pos` that a run must not jump over. */

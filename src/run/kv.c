@@ -109,6 +109,7 @@ static uint8_t *page_new(struct kv_group *g)
     struct kv_page *p = g->free;
     g->free = p->next;
     p->refs = 1;
+    memset(p->data, 0, g->page_bytes); /* what is not written yet may be saved to a file */
     return p->data;
 }
 
@@ -119,6 +120,13 @@ static void page_release(struct kv_group *g, uint8_t *data)
         p->next = g->free;
         g->free = p;
     }
+}
+
+linnet_status kv_add_page(struct linnet_session *s, uint32_t group, size_t i, linnet_error *e)
+{
+    struct kv_group *g = &s->ctx->groups[group];
+    s->pages[group][i] = page_new(g);
+    return s->pages[group][i] ? LINNET_OK : err_memory(e, "a KV page", g->page_bytes);
 }
 
 linnet_status kv_reserve(struct linnet_session *s, size_t first, size_t end, linnet_error *e)

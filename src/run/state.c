@@ -124,6 +124,11 @@ void state_copy(const struct linnet_session *from, struct linnet_session *to)
     to->log_from = to->log_to = from->valid; /* the log is not copied: it fills again from here */
 }
 
+void state_restored(struct linnet_session *s, size_t n)
+{
+    s->valid = s->log_from = s->log_to = n;
+}
+
 /* Make room for one checkpoint: true when there is some. */
 static bool thin_out(struct linnet_session *s)
 {
