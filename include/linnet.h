@@ -283,6 +283,7 @@ typedef struct linnet_generate_options {
 typedef struct linnet_generated {
     linnet_finish finish;
     size_t n_prompt, n_tokens;              /* tokens run as prompt, tokens sampled (an ending one included) */
+    int32_t pending; /* the last token sampled, which has not been run: begin with it to go on. -1: there is none */
     double prompt_seconds, decode_seconds;
 } linnet_generated;
 

@@ -171,6 +171,7 @@ static void exactly_the_tokens_asked_for_are_made(void **state)
         assert_int_equal(g.n_tokens, n);
         assert_int_equal(h.tokens, n);
         assert_int_equal(g.n_prompt, 4);
+        assert_int_equal(g.pending, n ? h.ids[n - 1] : -1);
         assert_int_equal(g.finish, LINNET_FINISH_LENGTH);
     }
 }

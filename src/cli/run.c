@@ -50,7 +50,7 @@ static linnet_status make_sampler(const struct run_opts *o, linnet_sampler **out
     return linnet_sampler_create(&so, out, err);
 }
 
-static int generate(struct engine *e, const struct run_opts *o, const int32_t *ids, size_t n)
+static int generate(struct engine *e, const struct run_opts *o, const int32_t *ids, size_t n, int32_t *pending)
 {
     linnet_error err;
     linnet_sampler *sampler;
@@ -68,6 +68,7 @@ static int generate(struct engine *e, const struct run_opts *o, const int32_t *i
         return cli_fail_with(&err);
     linnet_status s = linnet_generate(e->session, sampler, ids, n, &go, &g, &err);
     linnet_sampler_free(sampler);
+    *pending = g.finish == LINNET_FINISH_CONTEXT || g.finish == LINNET_FINISH_STOP ? -1 : g.pending;
     if (cli_is_terminal(stdout))
         putchar('\n');
     fflush(stdout);
@@ -92,9 +93,13 @@ static int load_session(struct engine *e, const char *path)
     return CLI_OK;
 }
 
-static int save_session(const struct engine *e, const char *path)
+/* `pending` was sampled and shown, but not run: the session must hold it too. */
+static int save_session(const struct engine *e, const char *path, int32_t pending)
 {
     linnet_error err;
+    linnet_item item = {e->session, &pending, 1, LINNET_WANT_NONE};
+    if (pending >= 0 && linnet_run(e->ctx, &item, 1, &err) != LINNET_OK)
+        return cli_fail_with(&err);
     return linnet_session_save(e->session, path, &err) == LINNET_OK ? CLI_OK : cli_fail_with(&err);
 }
 
@@ -128,6 +133,7 @@ static int run(const void *opts, int n_args, char **args)
 {
     const struct run_opts *o = opts;
     struct engine e;
+    int32_t pending = -1;
     size_t len, n = 0;
     char *prompt = read_prompt(n_args, args, &len);
     if (!prompt)
@@ -149,9 +155,9 @@ static int run(const void *opts, int n_args, char **args)
     else if (n == 0)
         rc = cli_fail("the prompt is empty and this model has no token to begin a text with");
     else
-        rc = generate(&e, o, ids, n);
+        rc = generate(&e, o, ids, n, &pending);
     if (rc == CLI_OK && o->session)
-        rc = save_session(&e, o->session);
+        rc = save_session(&e, o->session, pending);
     free(ids);
     engine_close(&e);
     return rc;

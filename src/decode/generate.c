@@ -98,6 +98,7 @@ static linnet_status decode(linnet_session *s, linnet_sampler *sampler, struct w
         if (status != LINNET_OK)
             return status;
         out->n_tokens++;
+        out->pending = id;
         if (o->token)
             o->token(o->user, id, logits);
         if (!o->ignore_eog && w->v && vocab_is_eog(w->v, id)) {
@@ -120,6 +121,7 @@ static linnet_status decode(linnet_session *s, linnet_sampler *sampler, struct w
         }
         if (status != LINNET_OK)
             return status;
+        out->pending = -1;
         last = 0;
     }
     return LINNET_OK;
@@ -135,7 +137,7 @@ linnet_status linnet_generate(linnet_session *session, linnet_sampler *sampler, 
         return err_set(error, LINNET_INVALID, "linnet_generate_options of an unknown size: call linnet_generate_defaults() first");
     if (options)
         o = *options;
-    *out = (linnet_generated){.finish = LINNET_FINISH_LENGTH};
+    *out = (linnet_generated){.finish = LINNET_FINISH_LENGTH, .pending = -1};
     struct writer w;
     linnet_status s = writer_init(&w, &o, session->ctx->m->vocab, error);
     double t0 = seconds();
