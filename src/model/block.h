@@ -103,12 +103,29 @@ struct mamba_desc mamba2_read(struct loader *l, float eps);
 struct view block_mamba(struct loader *l, const struct mamba_desc *d, struct view x);
 struct view block_mamba2(struct loader *l, const struct mamba_desc *d, struct view x);
 
+/* One layer of Kimi Delta Attention. */
+struct kda_desc {
+    uint32_t n_head, d_head;
+    uint32_t n_taps;   /* of the convolutions, at least 2 */
+    float lower_bound; /* of the decay's logarithm, < 0; 0: unbounded */
+    bool rate_positive; /* ssm_a holds exp(A_log), not -exp(A_log) */
+    float eps;
+};
+/* attn_output(gated norm(delta rule(x))). */
+struct view block_kda(struct loader *l, const struct kda_desc *d, struct view x);
+
 enum ffn_kind {
     FFN_SWIGLU, /* down(silu(gate x) * up x) */
     FFN_GEGLU,  /* down(gelu(gate x) * up x) */
     FFN_GELU,   /* down(gelu(up x)) */
     FFN_RELU2,  /* down(relu(up x)^2) */
     FFN_OAI,    /* down of the clamped SwiGLU of gpt-oss */
+    FFN_SITU,   /* down(situ(gate x, up x)), of glu.f and glu.f2 */
+};
+/* Numbers that a file gives a feed-forward's activation: FFN_SWIGLU is clamped at f, 0: not at all; for FFN_SITU f
+ * bounds the gate and f2 the other factor. */
+struct glu {
+    float f, f2;
 };
 struct ffn_desc {
     enum ffn_kind kind;
@@ -117,6 +134,7 @@ struct ffn_desc {
     bool sub_norm;      /* ffn_sub_norm before down */
     enum norm_kind norm;
     float eps;
+    struct glu glu;
 };
 /* Feed-forward. Without ffn_gate, ffn_up may hold gate and up rows, gate first (spec F4.1). */
 struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x);
@@ -137,5 +155,12 @@ struct moe_family {
 };
 /* Routed experts plus the shared one. */
 struct view block_moe(struct loader *l, const struct moe_family *f, struct view x);
+/* What a file may add to its family's mixture. */
+struct moe_extra {
+    struct glu experts, shared;
+    uint32_t d_latent; /* experts work at this width, between ffn_routed_down and ffn_routed_up; 0: at x's */
+    float eps;         /* of ffn_routed_norm, which is optional */
+};
+struct view block_moe_with(struct loader *l, const struct moe_family *f, const struct moe_extra *extra, struct view x);
 
 #endif

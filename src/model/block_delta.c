@@ -6,9 +6,12 @@
  *
  * What a file stores in ssm_a is the decay rate with its sign: a sign that would let the state grow is refused.
  */
+#include "base/limits.h"
 #include "model/block.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 /* Convolution weights [n_channels][n_taps]; the file's contiguous dimension must be the taps. */
 static const float *taps(struct loader *l, const char *name, uint32_t n_taps, uint32_t n_channels)
@@ -129,4 +132,126 @@ struct view block_gdn(struct loader *l, const struct gdn_desc *d, struct view x)
     plan_norm_pieces(p, NORM_RMS, o, vec(l, "ssm_norm.weight", d->d_v), NULL, d->eps, false);
     plan_gate(p, GATE_SILU, o, in.z, o);
     return plan_matmul(p, "ssm_out", mat(l, "ssm_out", x.width, d->n_v * d->d_v), NULL, view_flat(o));
+}
+
+static bool check_kda(struct loader *l, const struct kda_desc *d)
+{
+    uint32_t width = width_mul(l, "delta heads", d->n_head, d->d_head);
+    width_mul(l, "delta keys and values", width, 3);
+    return l->status == LINNET_OK;
+}
+
+/* [q | k | v] of x, one register. */
+static struct view kda_qkv(struct loader *l, uint32_t width, struct view x)
+{
+    struct plan *p = l->p;
+    if (has(l, "attn_qkv.weight"))
+        return plan_matmul(p, "qkv", mat(l, "attn_qkv", 3 * width, x.width), NULL, x);
+    static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
+    struct view qkv = plan_new(p, "qkv", 3 * width);
+    for (uint32_t i = 0; i < 3; i++)
+        plan_matmul_to(p, view_part(qkv, i * width, width), mat(l, names[i], width, x.width), NULL, x);
+    return qkv;
+}
+
+/* The convolutions of q, k and v as one of all their channels. */
+static const float *kda_taps(struct loader *l, uint32_t n_taps, uint32_t width)
+{
+    static const char *const names[] = {"ssm_conv1d_q.weight", "ssm_conv1d_k.weight", "ssm_conv1d_v.weight"};
+    const size_t n = (size_t)n_taps * width;
+    float *all = ARENA_ARRAY(l->arena, 3 * n, float);
+    if (!all)
+        l->status = err_memory(l->e, "convolution weights", 3 * n * sizeof *all);
+    for (uint32_t i = 0; i < 3; i++) {
+        const float *w = taps(l, names[i], n_taps, width);
+        if (w && all)
+            memcpy(all + i * n, w, n * sizeof *w);
+    }
+    return all;
+}
+
+/* A product of `width` rows that may go through a narrower row: W x where the file has one matrix, <name> or <name>_a,
+ * W_b (W_a x) where it has <name>_b too. `up` is W_b, or NULL. */
+struct product_pair {
+    struct view y;
+    const struct matrix *up;
+};
+
+static struct product_pair begin_product(struct loader *l, const char *name, uint32_t width, struct view x)
+{
+    char a[64], b[64], weight[64];
+    snprintf(a, sizeof a, "%s.weight", name);
+    snprintf(b, sizeof b, "%s_b", name);
+    snprintf(weight, sizeof weight, "%s_b.weight", name);
+    bool one = has(l, a);
+    snprintf(a, sizeof a, one ? "%s" : "%s_a", name);
+    uint32_t rows = width;
+    struct product_pair r = {view_none(), NULL};
+    if (!one && has(l, weight)) {
+        uint64_t rank = tensor_dim(l, weight, 0);
+        rows = rank <= LIMIT_WIDTH ? (uint32_t)rank : 0;
+        r.up = mat(l, b, width, rows);
+    }
+    r.y = plan_matmul(l->p, "projected", mat(l, a, rows, x.width), NULL, x);
+    return r;
+}
+
+static struct view end_product(struct loader *l, struct product_pair r)
+{
+    return r.up ? plan_matmul(l->p, "projected", r.up, NULL, r.y) : r.y;
+}
+
+/* Decay of each key channel from its projection z (2510.26692 section 3.1; bounded below as in specification A21.4):
+ * exp(-A softplus(z + dt)), or exp(lower_bound sigmoid(A (z + dt))); A is a number a head. */
+static void kda_decay(struct loader *l, const struct kda_desc *d, struct view z)
+{
+    struct plan *p = l->p;
+    const float sign = d->rate_positive ? -1.0f : 1.0f;
+    const float *rate = decay_rates(l, d->n_head, sign);
+    float *each = ARENA_ARRAY(l->arena, (size_t)d->n_head * d->d_head, float);
+    if (!each)
+        l->status = err_memory(l->e, "decay rates", (size_t)d->n_head * d->d_head * sizeof *each);
+    const float to = d->lower_bound < 0.0f ? -sign : sign;
+    for (size_t i = 0; rate && each && i < (size_t)d->n_head * d->d_head; i++)
+        each[i] = to * rate[i / d->d_head];
+    plan_add_vec(p, z, vec(l, "ssm_dt.bias", (size_t)d->n_head * d->d_head));
+    if (d->lower_bound < 0.0f) {
+        plan_mul_vec(p, z, each);
+        plan_act(p, ACT_SIGMOID, z);
+        plan_scale(p, z, d->lower_bound);
+    } else {
+        plan_act(p, ACT_SOFTPLUS, z);
+        plan_mul_vec(p, z, each);
+    }
+    plan_act(p, ACT_EXP, z);
+}
+
+struct view block_kda(struct loader *l, const struct kda_desc *d, struct view x)
+{
+    if (!check_kda(l, d))
+        return view_none();
+    struct plan *p = l->p;
+    const uint32_t width = d->n_head * d->d_head;
+    struct view qkv = kda_qkv(l, width, x);
+    struct view beta = plan_matmul(p, "beta", mat(l, "ssm_beta", d->n_head, x.width), NULL, x);
+    struct product_pair f = begin_product(l, "ssm_f", width, x), g = begin_product(l, "ssm_g", width, x);
+    struct view z = end_product(l, f), gate = end_product(l, g);
+    qkv = plan_conv(p, "conv",
+                    &(struct conv_step){.n_taps = d->n_taps, .silu = true, .weight = kda_taps(l, d->n_taps, width)}, qkv);
+    unit_keys(p, qkv, 2 * d->n_head, d->d_head, d->eps);
+    plan_act(p, ACT_SIGMOID, beta);
+    kda_decay(l, d, z);
+    struct view o = plan_delta(p, "delta",
+                               &(struct delta_step){.n_k = d->n_head,
+                                                    .n_v = d->n_head,
+                                                    .d_k = d->d_head,
+                                                    .d_v = d->d_head,
+                                                    .tiled = false,
+                                                    .decay_each = true,
+                                                    .scale = 1.0f / sqrtf((float)d->d_head)},
+                               qkv, z, beta);
+    bool each = d->n_head > 1 && tensor_dim(l, "ssm_norm.weight", 0) * tensor_dim(l, "ssm_norm.weight", 1) == width;
+    plan_norm_pieces(p, NORM_RMS, o, vec(l, "ssm_norm.weight", each ? width : d->d_head), NULL, d->eps, each);
+    plan_gate(p, GATE_SIGMOID, o, gate, o);
+    return plan_matmul(p, "attn_out", mat(l, "attn_output", x.width, width), NULL, view_flat(o));
 }

@@ -8,10 +8,13 @@
 #include <stdio.h>
 
 /* act(gate) * up, or act(up) where the kind has no gate. */
-static struct view activate(struct plan *p, enum ffn_kind kind, struct view gate, struct view up)
+static struct view activate(struct plan *p, enum ffn_kind kind, struct glu glu, struct view gate, struct view up)
 {
     switch (kind) {
-    case FFN_SWIGLU: plan_gate(p, GATE_SILU, gate, gate, up); return gate;
+    case FFN_SWIGLU:
+        plan_gate_with(p, glu.f > 0.0f ? GATE_SILU_CLAMP : GATE_SILU, glu.f, 0.0f, gate, gate, up);
+        return gate;
+    case FFN_SITU: plan_gate_with(p, GATE_SITU, glu.f, glu.f2, gate, gate, up); return gate;
     case FFN_GEGLU: plan_gate(p, GATE_GELU, gate, gate, up); return gate;
     case FFN_OAI: plan_gate(p, GATE_OAI, gate, gate, up); return gate;
     case FFN_GELU: plan_act(p, ACT_GELU, up); return up;
@@ -22,7 +25,7 @@ static struct view activate(struct plan *p, enum ffn_kind kind, struct view gate
 
 static bool gated(enum ffn_kind kind)
 {
-    return kind == FFN_SWIGLU || kind == FFN_GEGLU || kind == FFN_OAI;
+    return kind == FFN_SWIGLU || kind == FFN_GEGLU || kind == FFN_OAI || kind == FFN_SITU;
 }
 
 /* "ffn_" part suffix, as "ffn_gate_shexp". */
@@ -54,7 +57,7 @@ struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
             gate = plan_matmul(p, "gate", mat(l, gate_name, d->d_ff, x.width), bias_opt(l, gate_name, d->d_ff), x);
         up = plan_matmul(p, "up", mat(l, up_name, d->d_ff, x.width), bias_opt(l, up_name, d->d_ff), x);
     }
-    struct view h = activate(p, d->kind, gate, up);
+    struct view h = activate(p, d->kind, d->glu, gate, up);
     if (d->sub_norm)
         plan_norm_pieces(p, d->norm, h, vec(l, "ffn_sub_norm.weight", d->d_ff), NULL, d->eps, false);
     return plan_matmul(p, "ffn_out", mat(l, down_name, x.width, d->d_ff), bias_opt(l, down_name, x.width), h);
@@ -98,8 +101,8 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
 }
 
 /* The chosen experts' hidden activations, [n_used] pieces. */
-static struct view expert_hidden(struct loader *l, const struct moe_family *f, const struct router *r, struct view x,
-                                 struct view ids, uint32_t d_ff)
+static struct view expert_hidden(struct loader *l, const struct moe_family *f, struct glu glu, const struct router *r,
+                                 struct view x, struct view ids, uint32_t d_ff)
 {
     struct plan *p = l->p;
     uint32_t n = r->n_expert;
@@ -107,7 +110,7 @@ static struct view expert_hidden(struct loader *l, const struct moe_family *f, c
         uint32_t both = width_mul(l, "experts", d_ff, 2);
         struct view y = plan_moe_matmul(p, "expert_gate_up", mat_stack(l, "ffn_gate_up_exps", n, both, x.width), n,
                                         bias_opt(l, "ffn_gate_up_exps", (size_t)n * both), x, ids, r->n_used);
-        return activate(p, f->kind, view_part(y, 0, d_ff), view_part(y, d_ff, d_ff));
+        return activate(p, f->kind, glu, view_part(y, 0, d_ff), view_part(y, d_ff, d_ff));
     }
     struct view gate = view_none();
     if (gated(f->kind))
@@ -115,10 +118,11 @@ static struct view expert_hidden(struct loader *l, const struct moe_family *f, c
                                bias_opt(l, "ffn_gate_exps", (size_t)n * d_ff), x, ids, r->n_used);
     struct view up = plan_moe_matmul(p, "expert_up", mat_stack(l, "ffn_up_exps", n, d_ff, x.width), n,
                                      bias_opt(l, "ffn_up_exps", (size_t)n * d_ff), x, ids, r->n_used);
-    return activate(p, f->kind, gate, up);
+    return activate(p, f->kind, glu, gate, up);
 }
 
-struct view block_moe(struct loader *l, const struct moe_family *f, struct view x)
+/* Sum of the chosen experts' outputs for x, or for a narrower row made of it (Kimi K3, specification A31.6). */
+static struct view routed(struct loader *l, const struct moe_family *f, const struct moe_extra *extra, struct view x)
 {
     struct plan *p = l->p;
     struct router r = read_router(l, f);
@@ -128,31 +132,56 @@ struct view block_moe(struct loader *l, const struct moe_family *f, struct view 
         load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.ffn_down_exps.weight' is missing or has no sensible width", l->il);
         return view_none();
     }
+    const uint32_t d = x.width, d_in = extra->d_latent ? extra->d_latent : d;
     width_mul(l, "experts", (uint32_t)d_ff, r.n_used);
-    struct view logits = plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, x.width),
+    width_mul(l, "experts", d_in, r.n_used);
+    struct view logits = plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, d),
                                      bias_opt(l, "ffn_gate_inp", r.n_expert), x);
+    if (extra->d_latent)
+        x = plan_matmul(p, "latent", mat(l, "ffn_routed_down", d_in, d), NULL, x);
     struct view ids, weights;
     plan_route(p, &r, logits, &ids, &weights);
-    struct view h = expert_hidden(l, f, &r, x, ids, (uint32_t)d_ff);
-    struct view y = plan_moe_matmul(p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, x.width, d_ff), r.n_expert,
-                                    bias_opt(l, "ffn_down_exps", (size_t)r.n_expert * x.width), h, ids, r.n_used);
+    struct view h = expert_hidden(l, f, extra->experts, &r, x, ids, (uint32_t)d_ff);
+    struct view y = plan_moe_matmul(p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, d_in, d_ff), r.n_expert,
+                                    bias_opt(l, "ffn_down_exps", (size_t)r.n_expert * d_in), h, ids, r.n_used);
     struct view out = plan_combine(p, "experts", y, weights);
-    if (!f->shared || (!f->shared_gated && !has(l, "ffn_up_shexp.weight")))
+    if (!extra->d_latent)
         return out;
-    uint64_t d_shared = tensor_dim(l, "ffn_up_shexp.weight", 1);
-    if (d_shared == 0) { /* families that gate it always have it */
-        mat(l, "ffn_up_shexp", 1, x.width);
+    if (has(l, "ffn_routed_norm.weight"))
+        plan_norm_pieces(p, NORM_RMS, out, vec(l, "ffn_routed_norm.weight", d_in), NULL, extra->eps, false);
+    return plan_matmul(p, "routed", mat(l, "ffn_routed_up", d, d_in), NULL, out);
+}
+
+static struct view shared(struct loader *l, const struct moe_family *f, struct glu glu, struct view x)
+{
+    struct plan *p = l->p;
+    uint64_t d_ff = tensor_dim(l, "ffn_up_shexp.weight", 1);
+    if (d_ff == 0) {
+        mat(l, "ffn_up_shexp", 1, x.width); /* missing, which is an error */
         return view_none();
     }
     struct view s = block_ffn(l, &(struct ffn_desc){.kind = f->kind,
-                                                    .d_ff = (uint32_t)(d_shared <= LIMIT_WIDTH ? d_shared : 0),
-                                                    .suffix = "_shexp"},
+                                                    .d_ff = (uint32_t)(d_ff <= LIMIT_WIDTH ? d_ff : 0),
+                                                    .suffix = "_shexp",
+                                                    .glu = glu},
                               x);
-    if (f->shared_gated) {
-        struct view g = plan_matmul(p, "shared_gate", mat(l, "ffn_gate_inp_shexp", 1, x.width), NULL, x);
-        plan_act(p, ACT_SIGMOID, g);
-        s = plan_combine(p, "shared", s, g);
-    }
-    plan_add(p, out, out, s);
+    if (!f->shared_gated)
+        return s;
+    struct view g = plan_matmul(p, "shared_gate", mat(l, "ffn_gate_inp_shexp", 1, x.width), NULL, x);
+    plan_act(p, ACT_SIGMOID, g);
+    return plan_combine(p, "shared", s, g);
+}
+
+struct view block_moe_with(struct loader *l, const struct moe_family *f, const struct moe_extra *extra, struct view x)
+{
+    struct view out = routed(l, f, extra, x);
+    /* families that gate the shared expert always have it */
+    if (f->shared && (f->shared_gated || has(l, "ffn_up_shexp.weight")))
+        plan_add(l->p, out, out, shared(l, f, extra->shared, x));
     return out;
+}
+
+struct view block_moe(struct loader *l, const struct moe_family *f, struct view x)
+{
+    return block_moe_with(l, f, &(struct moe_extra){.d_latent = 0}, x);
 }

@@ -103,6 +103,9 @@ void build_qwen35(struct loader *l, const struct family *f);
 void build_mamba(struct loader *l, const struct family *f);
 void build_mamba2(struct loader *l, const struct family *f);
 void build_rwkv7(struct loader *l, const struct family *f);
+void build_kimi_linear(struct loader *l, const struct family *f);
+void build_kimi_k3(struct loader *l, const struct family *f);
+void build_bailingmoe3(struct loader *l, const struct family *f);
 
 /* What every builder begins with: block_count less nextn_predict_layers, embedding_length, the vocabulary's
  * size; into l->m->facts. */

@@ -37,6 +37,7 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_ROUTE] = {"route", OP_ROW},
     [OP_COMBINE] = {"combine", OP_ROW},
     [OP_MUL_EACH] = {"mul_each", OP_ROW},
+    [OP_MIX] = {"mix", OP_ROW},
     [OP_SELECT] = {"select", OP_ROW},
     [OP_CONV] = {"conv", OP_STATE},
     [OP_DELTA] = {"delta", OP_STATE},
@@ -216,6 +217,13 @@ void plan_copy(struct plan *p, struct view dst, struct view a)
     elementwise(p, OP_COPY, dst, a, view_none());
 }
 
+void plan_keep(struct plan *p, struct view dst, struct view a)
+{
+    struct step *s = elementwise(p, OP_COPY, dst, a, view_none());
+    if (s)
+        s->kept = true;
+}
+
 void plan_scale(struct plan *p, struct view x, float f)
 {
     struct step *s = f == 1.0f ? NULL : elementwise(p, OP_SCALE, x, x, view_none());
@@ -249,9 +257,18 @@ void plan_act(struct plan *p, enum act_kind kind, struct view x)
 
 void plan_gate(struct plan *p, enum gate_kind kind, struct view dst, struct view gate, struct view up)
 {
+    plan_gate_with(p, kind, 0.0f, 0.0f, dst, gate, up);
+}
+
+void plan_gate_with(struct plan *p, enum gate_kind kind, float f, float f2, struct view dst, struct view gate,
+                    struct view up)
+{
     struct step *s = elementwise(p, OP_GATE, dst, gate, up);
-    if (s)
+    if (s) {
         s->kind = (int32_t)kind;
+        s->f = f;
+        s->f2 = f2;
+    }
 }
 
 void plan_softcap(struct plan *p, struct view x, float cap)
@@ -364,6 +381,7 @@ void plan_kv_store(struct plan *p, uint32_t slot, struct view k, struct view v)
     if (s) {
         s->a = k;
         s->b = kv->v_in_k ? view_none() : v;
+        s->kept = true;
         s->index = (int32_t)slot;
     }
 }
@@ -635,6 +653,23 @@ void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, u
         !evenly_spaced(p, x) || !evenly_spaced(p, dst))
         broken(p, "a product by heads of shapes that do not fit");
     add_product(p, OP_HEAD_MATMUL, x, view_none(), &(struct product){w, n, NULL, dst});
+}
+
+struct view plan_mix(struct plan *p, const char *name, struct view past, struct view x, const float *w, float eps)
+{
+    if (!w || !usable(p, past) || !usable(p, x))
+        return view_none();
+    if (past.width != view_size(x) || past.n > MIX_MAX)
+        broken(p, "states of a mix do not fit");
+    struct view y = plan_new(p, name, past.width);
+    struct step *s = usable(p, y) ? append(p, OP_MIX, y) : NULL;
+    if (s) {
+        s->a = past;
+        s->b = x;
+        s->w = w;
+        s->f = eps;
+    }
+    return y;
 }
 
 struct view plan_select(struct plan *p, struct view x)

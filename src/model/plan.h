@@ -34,6 +34,8 @@ enum gate_kind {
     GATE_GELU,    /* gelu(gate) * up */
     GATE_SIGMOID, /* sigmoid(gate) * up */
     GATE_OAI,     /* g = min(gate, 7): g * sigmoid(1.702 g) * (clamp(up, -7, 7) + 1) (gpt-oss) */
+    GATE_SILU_CLAMP, /* min(silu(gate), f) * clamp(up, -f, f) (Ling 3) */
+    GATE_SITU, /* f tanh(gate / f) * sigmoid(gate) * f2 tanh(up / f2); f2 <= 0: up as it is (Kimi K3) */
 };
 enum norm_kind { NORM_RMS, NORM_LAYER, NORM_L2 };
 enum rope_kind { ROPE_NONE, ROPE_NORM, ROPE_NEOX };
@@ -70,6 +72,7 @@ enum op {
     OP_ROUTE,      /* dst [n_used] weights and c [n_used] expert ids (int32 bits) from router logits a */
     OP_COMBINE,    /* dst = sum over j, in order, of b[j] * piece j of a */
     OP_MUL_EACH,   /* piece j of dst = b[j] * piece j of a */
+    OP_MIX,        /* dst = sum of p[j] * (pieces of a, then b), p = softmax of dot(w, rms norm of each); f: epsilon */
     OP_SELECT,     /* dst (output rows) = a (batch rows) */
     /* recurrent: a session's rows in order */
     OP_CONV,  /* dst = causal depthwise convolution of a over positions; conv_step */
@@ -177,6 +180,8 @@ struct delta_step {
 };
 enum { DELTA_BLOCK = 32 };
 
+enum { MIX_MAX = 1024 }; /* past states of OP_MIX */
+
 struct step {
     enum op op;
     int32_t layer;    /* -1 before the first layer and after the last */
@@ -188,6 +193,7 @@ struct step {
     float f, f2;
     int32_t kind;   /* act_kind, gate_kind, norm_kind or rope_kind */
     int32_t index;  /* rope table, KV slot or quant buffer */
+    bool kept;      /* runs even when an observer skips its layer: what it writes is read by other layers or positions */
     bool per_piece; /* OP_NORM: w and w2 hold a row for each piece, not one for all */
     struct product *products;
     uint32_t n_products;
@@ -296,11 +302,15 @@ void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const 
 void plan_add(struct plan *p, struct view dst, struct view a, struct view b);
 void plan_mul(struct plan *p, struct view dst, struct view a, struct view b);
 void plan_copy(struct plan *p, struct view dst, struct view a);
+void plan_keep(struct plan *p, struct view dst, struct view a); /* a copy for other layers: kept */
 void plan_scale(struct plan *p, struct view x, float f); /* f == 1 adds no step */
 void plan_add_vec(struct plan *p, struct view x, const float *w); /* [view_size(x)]; NULL adds no step */
 void plan_mul_vec(struct plan *p, struct view x, const float *w);
 void plan_act(struct plan *p, enum act_kind kind, struct view x);
 void plan_gate(struct plan *p, enum gate_kind kind, struct view dst, struct view gate, struct view up);
+/* The kinds with parameters. */
+void plan_gate_with(struct plan *p, enum gate_kind kind, float f, float f2, struct view dst, struct view gate,
+                    struct view up);
 void plan_softcap(struct plan *p, struct view x, float cap); /* cap == 0 adds no step */
 /* dst = a + (b - a) * c, c in one piece; or with a vector w [view_size(a)] in place of c. */
 void plan_lerp(struct plan *p, struct view dst, struct view a, struct view b, struct view c);
@@ -349,6 +359,8 @@ void plan_mul_each(struct plan *p, struct view x, struct view factors);
 /* Products of each head with a matrix of its own, w [n]: x and dst are n pieces that fill their registers but for
  * gaps of the same size. */
 void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, uint32_t n, struct view x);
+/* Softmax attention of a row over its own earlier states, the pieces of `past`, and x, into a new register. */
+struct view plan_mix(struct plan *p, const char *name, struct view past, struct view x, const float *w, float eps);
 /* From here on only rows whose output was asked for. */
 struct view plan_select(struct plan *p, struct view x);
 

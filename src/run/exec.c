@@ -348,12 +348,12 @@ static void capture(struct linnet_context *c, const struct step *s, struct view 
                          r->width);
 }
 
-/* The last step that a skipped layer still runs: what stores its keys and values. `i` is its OP_LAYER. */
+/* The last step that a skipped layer still runs. `i` is its OP_LAYER. */
 static size_t skip_from(const struct plan *p, size_t i)
 {
     size_t stop = i;
     for (size_t j = i + 1; j < p->n_steps && p->steps[j].op != OP_LAYER; j++)
-        if (p->steps[j].op == OP_KV_STORE)
+        if (p->steps[j].kept)
             stop = j;
     return stop;
 }

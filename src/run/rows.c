@@ -156,21 +156,52 @@ static void oai_mul(const struct kernels *k, float *y, const float *g, const flo
     }
 }
 
-static void apply_gate(const struct kernels *k, enum gate_kind kind, float *y, const float *g, const float *u,
-                       size_t n)
+/* The clamped SwiGLU of Ling 3 (specification X11): the limit cuts silu(g) from above and u on both sides. */
+static void silu_clamp_mul(const struct kernels *k, float *y, const float *g, const float *u, size_t n, float limit)
 {
-    switch (kind) {
+    float a[256];
+    for (size_t i = 0; i < n; i += 256) {
+        size_t m = n - i < 256 ? n - i : 256;
+        k->silu(a, g + i, m);
+        for (size_t j = 0; j < m; j++) {
+            float up = u[i + j] > limit ? limit : u[i + j] < -limit ? -limit : u[i + j];
+            y[i + j] = (a[j] > limit ? limit : a[j]) * up;
+        }
+    }
+}
+
+/* SiTU (specification A31.1). */
+static void situ_mul(const struct kernels *k, float *y, const float *g, const float *u, size_t n, float beta,
+                     float linear_beta)
+{
+    float a[256], t[256];
+    for (size_t i = 0; i < n; i += 256) {
+        size_t m = n - i < 256 ? n - i : 256;
+        k->softcap(a, g + i, beta, m);
+        k->sigmoid(t, g + i, m);
+        k->mul(a, a, t, m);
+        if (linear_beta > 0.0f)
+            k->softcap(t, u + i, linear_beta, m);
+        k->mul(y + i, a, linear_beta > 0.0f ? t : u + i, m);
+    }
+}
+
+static void apply_gate(const struct kernels *k, const struct step *s, float *y, const float *g, const float *u, size_t n)
+{
+    switch ((enum gate_kind)s->kind) {
     case GATE_SILU: k->silu_mul(y, g, u, n); break;
     case GATE_GELU: k->gelu_mul(y, g, u, n); break;
     case GATE_SIGMOID: sigmoid_mul(k, y, g, u, n); break;
     case GATE_OAI: oai_mul(k, y, g, u, n); break;
+    case GATE_SILU_CLAMP: silu_clamp_mul(k, y, g, u, n, s->f); break;
+    case GATE_SITU: situ_mul(k, y, g, u, n, s->f, s->f2); break;
     }
 }
 
 static void do_gate(struct linnet_context *c, const struct step *s, size_t row)
 {
     const float *b = view_row(c, &s->b, row);
-    EACH_PIECE(apply_gate(c->k, (enum gate_kind)s->kind, y, a, b, ps.width); b += ps.b)
+    EACH_PIECE(apply_gate(c->k, s, y, a, b, ps.width); b += ps.b)
 }
 
 static void do_softcap(struct linnet_context *c, const struct step *s, size_t row)
@@ -252,6 +283,21 @@ static void do_mul_each(struct linnet_context *c, const struct step *s, size_t r
     const float *a = view_row(c, &s->a, row), *b = view_row(c, &s->b, row);
     for (uint32_t j = 0; j < s->a.n; j++)
         c->k->scale(y + (size_t)j * s->dst.stride, a + (size_t)j * s->a.stride, b[j], s->a.width);
+}
+
+static void do_mix(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const uint32_t d = s->dst.width, n = s->a.n;
+    const float *past = view_row(c, &s->a, row), *x = view_row(c, &s->b, row);
+    float *y = view_row(c, &s->dst, row), p[MIX_MAX + 1];
+    for (uint32_t j = 0; j <= n; j++) {
+        const float *v = j < n ? past + (size_t)j * s->a.stride : x;
+        p[j] = c->k->dot(v, s->w, d) / sqrtf(c->k->dot(v, v, d) / (float)d + s->f);
+    }
+    c->k->softmax(p, n + 1);
+    c->k->scale(y, past, p[0], d);
+    for (uint32_t j = 1; j <= n; j++)
+        c->k->axpy(y, p[j], j < n ? past + (size_t)j * s->a.stride : x, d);
 }
 
 /* Scores of the experts for the choice: [n_expert] in place of logits `p`, and the weights in `p`. */
@@ -344,5 +390,5 @@ row_fn *const row_fns[OP_COUNT] = {
     [OP_SOFTCAP] = do_softcap,   [OP_ROPE] = do_rope,           [OP_POS_SCALE] = do_pos_scale,
     [OP_KV_STORE] = do_kv_store, [OP_QUANTISE] = do_quantise,   [OP_ROUTE] = do_route,
     [OP_COMBINE] = do_combine,   [OP_SELECT] = do_select,       [OP_MUL_EACH] = do_mul_each,
-    [OP_LERP] = do_lerp,         [OP_DOT_MUL] = do_dot_mul,
+    [OP_LERP] = do_lerp,         [OP_DOT_MUL] = do_dot_mul,     [OP_MIX] = do_mix,
 };

@@ -150,6 +150,45 @@ static const struct moe_family moe_bailing2 = {
     .shared_gated = false,
     .kind = FFN_SWIGLU,
 };
+/* A44.7: renormalised whatever the key says. */
+static const struct moe_family moe_kimi_linear = {
+    .gating = ROUTER_SIGMOID,
+    .gating_key = true,
+    .normalise = ALWAYS,
+    .scale_key = true,
+    .bias_name = "exp_probs_b.bias",
+    .bias_required = true,
+    .groups = true,
+    .shared = true,
+    .shared_gated = false,
+    .kind = FFN_SWIGLU,
+};
+/* A31.4, A31.6. */
+static const struct moe_family moe_kimi_k3 = {
+    .gating = ROUTER_SIGMOID,
+    .gating_key = true,
+    .normalise = BY_KEY,
+    .scale_key = true,
+    .bias_name = "exp_probs_b.bias",
+    .bias_required = true,
+    .groups = true,
+    .shared = true,
+    .shared_gated = false,
+    .kind = FFN_SITU,
+};
+/* G1, G2. */
+static const struct moe_family moe_bailing3 = {
+    .gating = ROUTER_SIGMOID,
+    .gating_key = true,
+    .normalise = BY_KEY,
+    .scale_key = true,
+    .bias_name = "exp_probs_b.bias",
+    .bias_required = true,
+    .groups = true,
+    .shared = true,
+    .shared_gated = false,
+    .kind = FFN_SWIGLU,
+};
 /* F17.1. */
 static const struct moe_family moe_lfm2 = {
     .gating = ROUTER_SIGMOID,
@@ -513,6 +552,21 @@ static const struct family families[] = {
      .score_scale = SCORE_HEAD, .attn_softcap = -1.0f, .final_softcap = -1.0f, .yarn_keys = false,
      .yarn_log_mul = false, .temperature = false, .tie = TIE_NEVER, .lead_dense = true,
      .moe = &moe_bailing2},
+    {.arch = "kimi-linear",
+     .build = build_kimi_linear, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_NONE, .qk_norm_optional = false, .pairs = ROPE_NONE, .rotates = ROTATES_NEVER,
+     .window = WINDOW_NEVER, .window_period = 0, .ffn_norm = "ffn_norm", .ffn = FFN_SWIGLU,
+     .scales = SCALES_NONE, .tie = TIE_NEVER, .lead_dense = true, .moe = &moe_kimi_linear},
+    {.arch = "kimi-k3",
+     .build = build_kimi_k3, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_NONE, .qk_norm_optional = false, .pairs = ROPE_NONE, .rotates = ROTATES_NEVER,
+     .window = WINDOW_NEVER, .window_period = 0, .ffn_norm = "ffn_norm", .ffn = FFN_SITU,
+     .scales = SCALES_NONE, .tie = TIE_NEVER, .lead_dense = true, .moe = &moe_kimi_k3},
+    {.arch = "bailingmoe3",
+     .build = build_bailingmoe3, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_NONE, .qk_norm_optional = false, .pairs = ROPE_NORM, .rotates = ROTATES_ALL,
+     .window = WINDOW_NEVER, .window_period = 0, .ffn_norm = "ffn_norm", .ffn = FFN_SWIGLU,
+     .scales = SCALES_NONE, .tie = TIE_IF_ABSENT, .lead_dense = true, .moe = &moe_bailing3},
     {.arch = "lfm2",
      .build = build_lfm2, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
      .qk_norm = QK_HEAD, .qk_norm_optional = false, .pairs = ROPE_NEOX, .rotates = ROTATES_ALL,
