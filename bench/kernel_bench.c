@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 #include "base/pool.h"
 #include "kernel/kernel.h"
+#include "kernel/probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,13 +21,9 @@ struct work {
     const struct kernels *k;
     struct matmul *job;
     size_t n_tiles, tiles_per_chunk;
-    const uint8_t *bytes;
-    size_t n_bytes;
-    uint64_t rounds;
     struct matrix *copies; /* the same shape in other memory, so that no pass finds the last one in a cache */
     size_t n_copies;
     void *scratch[MAX_THREADS];
-    uint64_t done[MAX_THREADS * 8];
 };
 
 /* One thread is measured in processor time, which a busy machine disturbs less. */
@@ -56,51 +53,24 @@ static void run_matmul(void *arg, size_t chunk, unsigned worker)
     w->k->matmul(w->job, t0, t1 < w->n_tiles ? t1 : w->n_tiles, w->scratch[worker]);
 }
 
-static void run_read(void *arg, size_t chunk, unsigned worker)
-{
-    struct work *w = arg;
-    const size_t size = 1 << 20;
-    w->done[worker * 8] += w->k->spin_read(w->bytes + chunk * size, size);
-}
-
-static void run_int8(void *arg, size_t chunk, unsigned worker)
-{
-    struct work *w = arg;
-    (void)chunk;
-    w->done[worker * 8] += w->k->spin_int8(w->rounds);
-}
-
-static void run_f32(void *arg, size_t chunk, unsigned worker)
-{
-    struct work *w = arg;
-    (void)chunk;
-    w->done[worker * 8] += w->k->spin_f32(w->rounds);
-}
-
-/* Best of REPEATS, in units per second. */
-static double measure(struct pool *pool, pool_fn *fn, struct work *w, size_t chunks, double units, size_t times)
+/* Best of REPEATS, in units per second, of `times` products with one copy after another. */
+static double measure(struct pool *pool, struct work *w, size_t chunks, double units, size_t times)
 {
     double best = 0;
     for (int r = 0; r < REPEATS; r++) {
-        memset(w->done, 0, sizeof w->done);
         const double t0 = now();
         for (size_t i = 0; i < times; i++) {
-            if (w->copies)
-                w->job->w = &w->copies[i % w->n_copies];
-            pool_run(pool, chunks, fn, w);
+            w->job->w = &w->copies[i % w->n_copies];
+            pool_run(pool, chunks, run_matmul, w);
         }
-        const double t = now() - t0;
-        double total = units * (double)times;
-        if (units == 0)
-            for (int i = 0; i < MAX_THREADS; i++)
-                total += (double)w->done[i * 8];
-        best = total / t > best ? total / t : best;
+        const double speed = units * (double)times / (now() - t0);
+        best = speed > best ? speed : best;
     }
     return best;
 }
 
 static void bench_type(struct pool *pool, struct work *w, const struct quant_type *t, size_t n_rows, size_t n_cols,
-                       size_t n, double bandwidth, double peak_int8, double peak_f32)
+                       size_t n, const struct probe *limit)
 {
     size_t row_bytes;
     if (!quant_row_bytes(t, n_cols, &row_bytes))
@@ -135,16 +105,15 @@ static void bench_type(struct pool *pool, struct work *w, const struct quant_typ
     w->n_tiles = tiles;
     w->tiles_per_chunk = 8;
     const size_t chunks = (tiles + 7) / 8;
-    const double decode = measure(pool, run_matmul, w, chunks, (double)bytes, n_copies);
+    const double decode = measure(pool, w, chunks, (double)bytes, n_copies);
     job.n = n;
     w->n_copies = 1;
     const double ops = 2.0 * (double)n_rows * (double)n_cols * (double)n;
-    const double prefill = measure(pool, run_matmul, w, chunks, ops, 1);
-    const double peak = t->group ? peak_int8 : peak_f32;
+    const double prefill = measure(pool, w, chunks, ops, 1);
+    const double peak = t->group ? limit->int8 : limit->f32;
     printf("  %-8s %6.2f GB/s %4.0f%%   %7.1f Gop/s %4.0f%%   pack %5.2f GB/s\n", t->name, decode * 1e-9,
-           decode / bandwidth * 100, prefill * 1e-9, prefill / peak * 100, packing * 1e-9);
+           decode / limit->read * 100, prefill * 1e-9, prefill / peak * 100, packing * 1e-9);
     fflush(stdout);
-    w->copies = NULL;
     free(rows);
     free(packed);
     free(copies);
@@ -176,29 +145,28 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
-    struct work w = {.rounds = 2000000};
+    struct work w = {0};
     const unsigned n_threads = pool_threads(pool);
     if (n_threads == 1)
         clock_id = CLOCK_PROCESS_CPUTIME_ID;
     for (unsigned i = 0; i < n_threads && i < MAX_THREADS; i++)
         w.scratch[i] = take(KERNEL_SCRATCH);
-    uint8_t *bytes = take(COLD_BYTES);
-    memset(bytes, 1, COLD_BYTES);
-    w.bytes = bytes;
     printf("%u threads, %zu x %zu, %zu columns\n", n_threads, n_rows, n_cols, n);
     for (size_t i = 0; i < kernels_count(); i++) {
         w.k = kernels_at(i);
         if (!w.k->supported() || (table && strcmp(table, w.k->name) != 0))
             continue;
-        const double bandwidth = measure(pool, run_read, &w, COLD_BYTES >> 20, 0, 1);
-        const double int8 = measure(pool, run_int8, &w, n_threads, 0, 1);
-        const double f32 = measure(pool, run_f32, &w, n_threads, 0, 1);
-        printf("%s: read %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n", w.k->name, bandwidth * 1e-9, int8 * 1e-9,
-               f32 * 1e-9);
+        struct probe limit = {0};
+        if (probe_machine(pool, w.k, &limit, &e) != LINNET_OK) {
+            fprintf(stderr, "%s\n", e.text);
+            return 1;
+        }
+        printf("%s: read %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n", w.k->name, limit.read * 1e-9,
+               limit.int8 * 1e-9, limit.f32 * 1e-9);
         for (size_t q = 0; q < quant_type_count(); q++) {
             const struct quant_type *t = quant_type_at(q);
             if (t->weight && (only ? strcmp(only, t->name) == 0 : t->id < QUANT_IQ2_XXS || t->id == QUANT_BF16))
-                bench_type(pool, &w, t, n_rows, n_cols, n, bandwidth, int8, f32);
+                bench_type(pool, &w, t, n_rows, n_cols, n, &limit);
         }
     }
     pool_destroy(pool);

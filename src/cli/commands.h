@@ -14,6 +14,7 @@
     X(rm)                                                                                          \
     X(inspect)                                                                                     \
     X(perplexity)                                                                                  \
+    X(bench)                                                                                       \
     X(logits)                                                                                      \
     X(dequant)                                                                                     \
     X(completion)                                                                                  \
