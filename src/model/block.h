@@ -28,6 +28,8 @@ const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float ba
 /* What a family without further rules does with its keys: rope.dimension_count of heads of d_k, rope.freq_base,
  * rope.scaling.* and the tensor rope_freqs. */
 const struct rope_table *rope_read(struct loader *l, uint32_t d_k);
+/* Files of families that do not rotate have the keys all the same. */
+void rope_ignore(struct loader *l);
 
 enum qk_norm {
     QK_NONE,
@@ -153,6 +155,8 @@ struct moe_family {
     bool shared_gated; /* times sigmoid(ffn_gate_inp_shexp x) */
     enum ffn_kind kind;
 };
+/* Dense files of families that have mixtures too may have the keys, with zeros. */
+void moe_ignore(struct loader *l);
 /* Routed experts plus the shared one. */
 struct view block_moe(struct loader *l, const struct moe_family *f, struct view x);
 /* What a file may add to its family's mixture. */

@@ -63,6 +63,14 @@ struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
     return plan_matmul(p, "ffn_out", mat(l, down_name, x.width, d->d_ff), bias_opt(l, down_name, x.width), h);
 }
 
+void moe_ignore(struct loader *l)
+{
+    static const char *const keys[] = {"expert_count", "expert_used_count", "expert_feed_forward_length",
+                                       "expert_shared_count", "expert_shared_feed_forward_length"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        key_ignore(l, keys[i]);
+}
+
 static struct router read_router(struct loader *l, const struct moe_family *f)
 {
     struct router r = {.kind = f->gating, .scale = 1.0f, .n_group = 1, .n_group_used = 1};

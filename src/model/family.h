@@ -106,6 +106,9 @@ void build_rwkv7(struct loader *l, const struct family *f);
 void build_kimi_linear(struct loader *l, const struct family *f);
 void build_kimi_k3(struct loader *l, const struct family *f);
 void build_bailingmoe3(struct loader *l, const struct family *f);
+void build_falcon_h1(struct loader *l, const struct family *f);
+void build_nemotron_h(struct loader *l, const struct family *f);
+void build_granite_hybrid(struct loader *l, const struct family *f);
 
 /* What every builder begins with: block_count less nextn_predict_layers, embedding_length, the vocabulary's
  * size; into l->m->facts. */
@@ -118,6 +121,10 @@ struct heads {
 };
 /* The keys attention.head_count, head_count_kv, key_length and value_length. Not a hybrid: every layer attends. */
 void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h);
+/* Attention of layer il without norms, rotation, window or cap; scores times 1 / sqrt(d_k). */
+struct attn_desc attn_plain(const struct heads *h, uint32_t il);
+/* A multiplier: absent or 0 means 1. */
+float key_factor(struct loader *l, const char *key);
 
 /* N x with the tensor <name>.weight, into a new register. */
 struct view rms_norm(struct loader *l, const char *name, struct view x, float eps);

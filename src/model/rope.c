@@ -119,3 +119,17 @@ const struct rope_table *rope_read(struct loader *l, uint32_t d_k)
                   n_rot, d_k);
     return rope_resolve(l, n_rot, base, &scaling, vec_opt(l, "rope_freqs.weight", n_rot / 2), NULL, 0.0f);
 }
+
+void rope_ignore(struct loader *l)
+{
+    static const char *const keys[] = {"rope.dimension_count",
+                                       "rope.freq_base",
+                                       "rope.scale_linear",
+                                       "rope.scaling.type",
+                                       "rope.scaling.factor",
+                                       "rope.scaling.attn_factor",
+                                       "rope.scaling.original_context_length",
+                                       "rope.scaling.finetuned"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        key_ignore(l, keys[i]);
+}

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "model/family.h"
 
+#include <math.h>
 #include <stdio.h>
 
 void read_facts(struct loader *l)
@@ -54,6 +55,25 @@ void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h
     h->d_v = key_u32_or(l, "attention.value_length", 1, LIMIT_WIDTH, d_head);
     if (widest && (h->d_k == 0 || h->d_v == 0))
         load_fail(l, LINNET_FORMAT, "%u heads leave no width for a head of %u", widest, l->m->facts.d_model);
+}
+
+struct attn_desc attn_plain(const struct heads *h, uint32_t il)
+{
+    return (struct attn_desc){.n_head = h->n[il],
+                              .n_head_kv = h->n_kv[il],
+                              .d_k = h->d_k,
+                              .d_v = h->d_v,
+                              .qk_norm = QK_NONE,
+                              .rope = ROPE_NONE,
+                              .table = NULL,
+                              .window = 0,
+                              .scale = 1.0f / sqrtf((float)h->d_k)};
+}
+
+float key_factor(struct loader *l, const char *key)
+{
+    float f = key_f32_or(l, key, 0.0f);
+    return f == 0.0f ? 1.0f : f;
 }
 
 struct view rms_norm(struct loader *l, const char *name, struct view x, float eps)

@@ -217,8 +217,7 @@ static float embedding_scale(struct loader *l, const struct dense *d)
         return sqrtf((float)d->d_model);
     if (d->f->scales != SCALES_GRANITE)
         return 1.0f;
-    float e = key_f32_or(l, "embedding_scale", 0.0f);
-    return e == 0.0f ? 1.0f : e;
+    return key_factor(l, "embedding_scale");
 }
 
 static float logit_multiplier(struct loader *l, const struct dense *d)
@@ -227,8 +226,7 @@ static float logit_multiplier(struct loader *l, const struct dense *d)
         return 1.0f / key_f32(l, "logit_scale"); /* 0 gives infinite logits, which samplers refuse */
     if (d->f->scales != SCALES_COHERE)
         return 1.0f;
-    float s = key_f32_or(l, "logit_scale", 0.0f);
-    return s == 0.0f ? 1.0f : s;
+    return key_factor(l, "logit_scale");
 }
 
 /* Keys that converters write and that mean nothing: the tensors decide, or the number is fixed (F5.2, F7.1, F25.4). */
@@ -256,11 +254,7 @@ static void read_all(struct loader *l, struct dense *d)
     read_windows(l, d);
     read_rope(l, d);
     read_scores(l, d);
-    d->residual_scale = 1.0f;
-    if (f->scales == SCALES_GRANITE) {
-        float r = key_f32_or(l, "residual_scale", 0.0f);
-        d->residual_scale = r == 0.0f ? 1.0f : r;
-    }
+    d->residual_scale = f->scales == SCALES_GRANITE ? key_factor(l, "residual_scale") : 1.0f;
     if (f->lead_dense)
         d->n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
     else

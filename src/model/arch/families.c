@@ -216,6 +216,19 @@ static const struct moe_family moe_deepseek2 = {
     .shared_gated = false,
     .kind = FFN_SWIGLU,
 };
+/* F22.1, F22.2. */
+static const struct moe_family moe_nemotron = {
+    .gating = ROUTER_SIGMOID,
+    .gating_key = false,
+    .normalise = BY_KEY,
+    .scale_key = true,
+    .bias_name = "exp_probs_b.bias",
+    .bias_required = true,
+    .groups = false,
+    .shared = true,
+    .shared_gated = false,
+    .kind = FFN_RELU2,
+};
 
 /* clang-format off: columns under each other */
 static const struct family families[] = {
@@ -594,6 +607,22 @@ static const struct family families[] = {
      .build = build_mamba2, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
      .pairs = ROPE_NONE, .rotates = ROTATES_NEVER, .scales = SCALES_NONE, .tie = TIE_IF_ABSENT,
      .moe = NULL},
+    {.arch = "falcon-h1",
+     .build = build_falcon_h1, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PARALLEL,
+     .qk_norm = QK_NONE, .pairs = ROPE_NEOX, .rotates = ROTATES_ALL, .ffn = FFN_SWIGLU,
+     .scales = SCALES_NONE, .tie = TIE_IF_ABSENT, .moe = NULL},
+    {.arch = "nemotron_h",
+     .build = build_nemotron_h, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_NONE, .pairs = ROPE_NONE, .rotates = ROTATES_NEVER, .ffn = FFN_RELU2,
+     .scales = SCALES_NONE, .tie = TIE_IF_ABSENT, .moe = NULL},
+    {.arch = "nemotron_h_moe",
+     .build = build_nemotron_h, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_NONE, .pairs = ROPE_NONE, .rotates = ROTATES_NEVER, .ffn = FFN_RELU2,
+     .scales = SCALES_NONE, .tie = TIE_IF_ABSENT, .moe = &moe_nemotron},
+    {.arch = "granitehybrid",
+     .build = build_granite_hybrid, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .qk_norm = QK_NONE, .pairs = ROPE_NORM, .rotates = ROTATES_BY_KEY, .ffn = FFN_SWIGLU,
+     .scales = SCALES_GRANITE, .tie = TIE_IF_ABSENT, .moe = &moe_granite},
     {.arch = "rwkv7",
      .build = build_rwkv7, .norm = NORM_LAYER, .norm_bias = true, .place = PLACE_PRE,
      .pairs = ROPE_NONE, .rotates = ROTATES_NEVER, .scales = SCALES_NONE, .tie = TIE_NEVER,

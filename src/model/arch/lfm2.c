@@ -8,8 +8,6 @@
 #include "base/limits.h"
 #include "model/family.h"
 
-#include <math.h>
-
 struct lfm2 {
     const struct family *f;
     uint32_t n_layer, n_lead; /* layers from n_lead on are mixtures */
@@ -54,19 +52,14 @@ static struct view short_conv(struct loader *l, const struct lfm2 *d, struct vie
 
 static struct view attention(struct loader *l, const struct lfm2 *d, uint32_t il, struct view h)
 {
-    return block_attention(l,
-                           &(struct attn_desc){.n_head = d->heads.n[il],
-                                               .n_head_kv = d->heads.n_kv[il],
-                                               .d_k = d->heads.d_k,
-                                               .d_v = d->heads.d_v,
-                                               .qk_norm = d->f->qk_norm,
-                                               .norm = d->f->norm,
-                                               .eps = d->eps,
-                                               .rope = d->f->pairs,
-                                               .table = d->rope,
-                                               .window = d->window,
-                                               .scale = 1.0f / sqrtf((float)d->heads.d_k)},
-                           h);
+    struct attn_desc attn = attn_plain(&d->heads, il);
+    attn.qk_norm = d->f->qk_norm;
+    attn.norm = d->f->norm;
+    attn.eps = d->eps;
+    attn.rope = d->f->pairs;
+    attn.table = d->rope;
+    attn.window = d->window;
+    return block_attention(l, &attn, h);
 }
 
 static void layer(struct loader *l, const struct lfm2 *d, uint32_t il, struct view x)
@@ -84,15 +77,10 @@ static void layer(struct loader *l, const struct lfm2 *d, uint32_t il, struct vi
 
 void build_lfm2(struct loader *l, const struct family *f)
 {
-    struct lfm2 *d = ARENA_NEW(l->arena, struct lfm2);
-    if (!d) {
-        l->status = err_memory(l->e, "model description", sizeof *d);
-        return;
-    }
-    d->f = f;
-    read_all(l, d);
+    struct lfm2 d = {.f = f};
+    read_all(l, &d);
     struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
-    for (uint32_t il = 0; il < d->n_layer && l->status == LINNET_OK; il++)
-        layer(l, d, il, x);
-    build_plain_head(l, f, "token_embd_norm", d->eps, x); /* the final norm, whatever its name says */
+    for (uint32_t il = 0; il < d.n_layer && l->status == LINNET_OK; il++)
+        layer(l, &d, il, x);
+    build_plain_head(l, f, "token_embd_norm", d.eps, x); /* the final norm, whatever its name says */
 }
