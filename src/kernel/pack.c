@@ -1,8 +1,8 @@
 /*
  * Packed matrices: the layout of a tile (tile.h), writing it, and reading rows back from either form.
  *
- * A packed tile is never larger than the same rows in the file, but for two roundings up to 64 bytes (head
- * and body of each tile, so that every vector load is aligned). Also the sizes of activation rows and of KV
+ * A packed tile is never larger than the same rows in the file, but for two roundings up to 64 bytes (heads of
+ * the last run and end of the tile, so that every vector load is aligned). Also the sizes of activation rows and of KV
  * rows, which belong to no instruction set.
  */
 #include "kernel/tile.h"
@@ -30,6 +30,20 @@ static bool head_is_last(uint32_t id)
     return id == QUANT_Q6_K || id == QUANT_Q3_K || id == QUANT_TQ1_0 || id == QUANT_TQ2_0;
 }
 
+/* q5_K: d and scales, then each of 8 units of fifth bits before the first unit of nibbles it goes with. */
+static const uint8_t place_q5_k[44] = {
+    0,  1,  2,  3,  4,  6,  8,  10, 12, 14, 16, 18, 5,  7,  9,  11, 13, 15, 17, 19, 20, 21,
+    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+};
+
+/* q6_K: scales, then per quad of a half the two units of nibbles and the one of pairs. */
+static const uint8_t place_q6_k[52] = {
+    4,  7,  10, 13, 16, 19, 22, 25, 5,  8,  11, 14, 17, 20, 23, 26, /* nibbles, first half */
+    28, 31, 34, 37, 40, 43, 46, 49, 29, 32, 35, 38, 41, 44, 47, 50, /* second half */
+    6,  9,  12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45, 48, 51, /* pairs */
+    0,  1,  2,  3,                                                  /* scales */
+};
+
 struct tile_layout tile_layout(const struct quant_type *type, size_t n_cols)
 {
     struct tile_layout l = {.n_blocks = n_cols / type->block};
@@ -37,8 +51,12 @@ struct tile_layout tile_layout(const struct quant_type *type, size_t n_cols)
     l.head = type->block_bytes % l.unit;
     l.head_at = head_is_last(type->id) ? type->block_bytes - l.head : 0;
     l.units = type->block_bytes / l.unit;
-    l.body = round_up(l.n_blocks * TILE * l.head, 64);
-    l.bytes = l.body + round_up(l.n_blocks * l.units * TILE * l.unit, 64);
+    l.run = SPAN / type->block;
+    while (l.run * TILE * l.head % 64 != 0)
+        l.run *= 2;
+    l.run_bytes = l.run * TILE * type->block_bytes;
+    l.bytes = l.n_blocks ? round_up(tile_body(&l, l.n_blocks - 1) + l.units * TILE * l.unit, 64) : 0;
+    l.place = type->id == QUANT_Q5_K ? place_q5_k : type->id == QUANT_Q6_K ? place_q6_k : NULL;
     return l;
 }
 
@@ -47,16 +65,13 @@ size_t matrix_tile_bytes(const struct quant_type *type, size_t n_cols)
     return type->weight ? tile_layout(type, n_cols).bytes : 0;
 }
 
-/* Where block b of a packed tile has its body. */
-static size_t body_at(const struct tile_layout *l, size_t b)
+/* `units` units of a row to its lane and back; src and dst are at the row's first unit. */
+static void spread(const struct tile_layout *l, uint8_t *dst, const uint8_t *src, size_t units)
 {
-    return l->body + b * l->units * TILE * l->unit;
-}
-
-/* `units` units of one row to its lane, or from it; src and dst are at the row's first unit. */
-static void spread(uint8_t *dst, const uint8_t *src, size_t units, size_t unit)
-{
-    if (unit == 4)
+    if (l->place)
+        for (size_t u = 0; u < units; u++)
+            memcpy(dst + l->place[u] * 4 * TILE, src + u * 4, 4);
+    else if (l->unit == 4)
         for (size_t u = 0; u < units; u++)
             memcpy(dst + u * 4 * TILE, src + u * 4, 4);
     else
@@ -64,16 +79,16 @@ static void spread(uint8_t *dst, const uint8_t *src, size_t units, size_t unit)
             memcpy(dst + u * 2 * TILE, src + u * 2, 2);
 }
 
-static void collect(uint8_t *dst, const uint8_t *src, size_t units, size_t unit)
+static void collect(const struct tile_layout *l, uint8_t *dst, const uint8_t *src, size_t units)
 {
     for (size_t u = 0; u < units; u++)
-        memcpy(dst + u * unit, src + u * unit * TILE, unit);
+        memcpy(dst + u * l->unit, src + (l->place ? l->place[u] : u) * l->unit * TILE, l->unit);
 }
 
-static void clear_lane(uint8_t *dst, size_t units, size_t unit)
+static void clear_lane(const struct tile_layout *l, uint8_t *dst, size_t units)
 {
     for (size_t u = 0; u < units; u++)
-        memset(dst + u * unit * TILE, 0, unit);
+        memset(dst + u * l->unit * TILE, 0, l->unit);
 }
 
 /* Blocks [b, b + n) of row r, which is not in the matrix when src is NULL. */
@@ -82,20 +97,20 @@ static void pack_row(const struct tile_layout *l, const uint8_t *src, size_t n, 
 {
     const size_t gap = l->head_at == 0 ? l->head : 0, block_bytes = l->head + l->units * l->unit;
     size_t units = l->units;
-    if (l->head == 0) { /* blocks follow each other without a seam */
+    if (l->head == 0 && !l->place) { /* blocks follow each other without a seam */
         units *= n;
         n = n > 0;
     }
     for (size_t i = 0; i < n; i++) {
-        uint8_t *head = dst + ((b + i) * TILE + r) * l->head;
-        uint8_t *body = dst + body_at(l, b + i) + r * l->unit;
+        uint8_t *head = dst + tile_head(l, b + i) + r * l->head;
+        uint8_t *body = dst + tile_body(l, b + i) + r * l->unit;
         if (!src) {
             memset(head, 0, l->head);
-            clear_lane(body, units, l->unit);
+            clear_lane(l, body, units);
             continue;
         }
         memcpy(head, src + i * block_bytes + l->head_at, l->head);
-        spread(body, src + i * block_bytes + gap, units, l->unit);
+        spread(l, body, src + i * block_bytes + gap, units);
     }
 }
 
@@ -116,14 +131,24 @@ void tile_pack(const struct matrix *m, const struct tile_layout *to, size_t tile
     }
 }
 
+/* The zeros after the heads of the last run and after the last body. */
+static void pad_tile(const struct tile_layout *l, uint8_t *tile)
+{
+    const size_t last = l->n_blocks - 1, first = last / l->run * l->run;
+    const size_t heads = tile_head(l, last) + TILE * l->head, bodies = tile_body(l, first);
+    memset(tile + heads, 0, bodies - heads);
+    const size_t end = tile_body(l, last) + l->units * TILE * l->unit;
+    memset(tile + end, 0, l->bytes - end);
+}
+
 void matrix_pack(const struct matrix *m, uint8_t *dst, size_t tile0, size_t tile1)
 {
     const struct tile_layout l = tile_layout(m->type, m->n_cols);
-    const size_t head = l.n_blocks * TILE * l.head, body = body_at(&l, l.n_blocks);
+    if (l.n_blocks == 0)
+        return;
     for (size_t t = tile0; t < tile1; t++, dst += l.bytes) {
         tile_pack(m, &l, t, 0, l.n_blocks, dst, 0);
-        memset(dst + head, 0, l.body - head);
-        memset(dst + body, 0, l.bytes - body);
+        pad_tile(&l, dst);
     }
 }
 
@@ -132,13 +157,13 @@ void tile_blocks(const struct tile_layout *l, const uint8_t *tile, size_t r, siz
 {
     const size_t gap = l->head_at == 0 ? l->head : 0, block_bytes = l->head + l->units * l->unit;
     size_t units = l->units;
-    if (l->head == 0) {
+    if (l->head == 0 && !l->place) {
         units *= n;
         n = n > 0;
     }
     for (size_t i = 0; i < n; i++, dst += block_bytes) {
-        memcpy(dst + l->head_at, tile + ((b + i) * TILE + r) * l->head, l->head);
-        collect(dst + gap, tile + body_at(l, b + i) + r * l->unit, units, l->unit);
+        memcpy(dst + l->head_at, tile + tile_head(l, b + i) + r * l->head, l->head);
+        collect(l, dst + gap, tile + tile_body(l, b + i) + r * l->unit, units);
     }
 }
 

@@ -90,16 +90,18 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
 }
 
 /*
- * The two functions of a type. SCALES fills the span's scales from src; a block is PIECES pieces of
- * GROUPS groups of GROUP columns, each unpacked by INTS(sink, body of the block, piece).
+ * The two functions of a type. HEADS fills the span's scales from the heads at src, SCALES(span, body, block)
+ * from the body of a block; a block is PIECES pieces of GROUPS groups of GROUP columns, each unpacked by
+ * INTS(sink, body of the block, piece).
  */
-#define DEFINE_FORM(type, GROUP, GROUPS, PIECES, UNITS, BITS, BIAS, MIN, SCALES, INTS)             \
+#define DEFINE_FORM(type, GROUP, GROUPS, PIECES, UNITS, BITS, BIAS, MIN, HEADS, SCALES, INTS)      \
     static void unpack_##type(const struct source *src, size_t n_blocks, struct span *s)           \
     {                                                                                              \
-        SCALES;                                                                                    \
+        HEADS;                                                                                     \
         const uint8_t *body = src->body;                                                           \
         struct sink k = {.q = s->q};                                                               \
         for (size_t b = 0; b < n_blocks; b++, body += (UNITS)*64) {                                \
+            SCALES(s, body, b);                                                                    \
             UNROLL                                                                                 \
             for (int p = 0; p < (PIECES); p++, k.q += (GROUP) / 4 * (GROUPS))                      \
                 INTS(&k, body, p);                                                                 \
@@ -108,11 +110,12 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
     static void dot_##type(const struct source *src, size_t n_blocks, struct span *s,              \
                            const int8_t *x, const struct column *c, float *sums)                   \
     {                                                                                              \
-        SCALES;                                                                                    \
+        HEADS;                                                                                     \
         const uint8_t *body = src->body;                                                           \
         vf acc = v_load(sums);                                                                     \
         size_t g = 0;                                                                              \
         for (size_t b = 0; b < n_blocks; b++, body += (UNITS)*64) {                                \
+            SCALES(s, body, b);                                                                    \
             UNROLL                                                                                 \
             for (int p = 0; p < (PIECES); p++, g += (GROUPS)) {                                    \
                 struct sink k = {.x = x + g * (GROUP), .eight_bits = (BITS) > 7};                  \
@@ -130,15 +133,19 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
 #define INTS_Q5_0(k, body, p) ints_q5_0(k, body)
 #define INTS_Q5_1(k, body, p) ints_q5_1(k, body)
 #define INTS_Q8_0(k, body, p) ints_q8_0(k, body)
+#define HALF                  scales_half(s, src->head, n_blocks)
+#define NO_HEADS              (void)0
+#define NO_SCALES(s, body, b) (void)0
+#define Q6_K_SCALES(s, body, b) scales_q6_k(s, src->head, body)
 
-DEFINE_FORM(q4_0, 32, 1, 1, 4, 4, 8, false, scales_half(s, src->head, n_blocks), INTS_Q4_0)
-DEFINE_FORM(q4_1, 32, 1, 1, 5, 4, 0, true, scales_half_min(s, src->body, n_blocks, 5 * 64), INTS_Q4_1)
-DEFINE_FORM(q5_0, 32, 1, 1, 5, 5, 16, false, scales_half(s, src->head, n_blocks), INTS_Q5_0)
-DEFINE_FORM(q5_1, 32, 1, 1, 6, 5, 0, true, scales_half_min(s, src->body, n_blocks, 6 * 64), INTS_Q5_1)
-DEFINE_FORM(q8_0, 32, 1, 1, 8, 8, EIGHT_BITS, false, scales_half(s, src->head, n_blocks), INTS_Q8_0)
-DEFINE_FORM(q4_k, 32, 2, 4, 36, 4, 0, true, scales_6bit(s, src->body), ints_q4_k)
-DEFINE_FORM(q5_k, 32, 2, 4, 44, 5, 0, true, scales_6bit(s, src->body), ints_q5_k)
-DEFINE_FORM(q6_k, 16, 8, 2, 52, 6, 32, false, scales_q6_k(s, src->head, src->body), ints_q6_k)
+DEFINE_FORM(q4_0, 32, 1, 1, 4, 4, 8, false, HALF, NO_SCALES, INTS_Q4_0)
+DEFINE_FORM(q4_1, 32, 1, 1, 5, 4, 0, true, NO_HEADS, scales_half_min, INTS_Q4_1)
+DEFINE_FORM(q5_0, 32, 1, 1, 5, 5, 16, false, HALF, NO_SCALES, INTS_Q5_0)
+DEFINE_FORM(q5_1, 32, 1, 1, 6, 5, 0, true, NO_HEADS, scales_half_min, INTS_Q5_1)
+DEFINE_FORM(q8_0, 32, 1, 1, 8, 8, EIGHT_BITS, false, HALF, NO_SCALES, INTS_Q8_0)
+DEFINE_FORM(q4_k, 32, 2, 4, 36, 4, 0, true, NO_HEADS, scales_6bit, ints_q4_k)
+DEFINE_FORM(q5_k, 32, 2, 4, 44, 5, 0, true, NO_HEADS, scales_6bit, ints_q5_k)
+DEFINE_FORM(q6_k, 16, 8, 2, 52, 6, 32, false, NO_HEADS, Q6_K_SCALES, ints_q6_k)
 
 /* Types without a form of their own, by the type's plain C unpack. */
 static void unpack_any(const struct matrix *w, const struct tile_layout *l, const uint8_t *tile, size_t b0,
@@ -286,11 +293,11 @@ static struct source source_at(const struct matrix *w, const struct tile_layout 
 {
     if (w->packed) {
         const uint8_t *p = w->packed + tile * l->bytes;
-        return (struct source){p + b0 * TILE * l->head, p + l->body + b0 * l->units * TILE * l->unit};
+        return (struct source){p + tile_head(l, b0), p + tile_body(l, b0)};
     }
     const struct tile_layout part = tile_layout(w->type, n * w->type->block);
     tile_pack(w, &part, tile, b0, n, copy, 0);
-    return (struct source){copy, copy + part.body};
+    return (struct source){copy, copy + tile_body(&part, 0)};
 }
 
 /* Columns [j, j + step) of n in blocks of nearly equal size, none above BLOCK. */

@@ -105,13 +105,11 @@ INLINE void ints_q4_1(struct sink *k, const uint8_t *body)
     ints_nibbles(k, body + 64);
 }
 
-INLINE void scales_half_min(struct span *s, const uint8_t *body, size_t n_blocks, size_t stride)
+INLINE void scales_half_min(struct span *s, const uint8_t *body, size_t b)
 {
-    for (size_t b = 0; b < n_blocks; b++, body += stride) {
-        const vi dm = vb_load(body);
-        v_store(s->scale[b], v_low_half(dm));
-        v_store(s->min[b], v_of_bits(vi_xor(v_bits(high_half(dm)), vi_set(INT32_MIN))));
-    }
+    const vi dm = vb_load(body);
+    v_store(s->scale[b], v_low_half(dm));
+    v_store(s->min[b], v_of_bits(vi_xor(v_bits(high_half(dm)), vi_set(INT32_MIN))));
 }
 
 /* q5_0 and q5_1: a unit of fifth bits, bit i for element i, then 4 units of nibbles. q5_0 is biased by 16. */
@@ -138,8 +136,9 @@ INLINE void ints_q5_1(struct sink *k, const uint8_t *body)
 
 /* q4_K and q5_K: a unit of f16 d and dmin, three units of 6-bit scales and minima (see quant/unpack_k.c). */
 
-INLINE void scales_6bit(struct span *s, const uint8_t *body)
+INLINE void scales_6bit(struct span *s, const uint8_t *body, size_t b)
 {
+    (void)b; /* a block fills the span */
     const vi dm = vb_load(body), s0 = vb_load(body + 64), s1 = vb_load(body + 128);
     const vi s2 = vb_load(body + 192);
     const vf d = v_low_half(dm), dmin = high_half(dm);
@@ -177,27 +176,29 @@ INLINE void ints_q4_k(struct sink *k, const uint8_t *body, int p)
     }
 }
 
-/* q5_K: the same after 8 units of fifth bits, bit g of a byte for group g. */
+/* q5_K: the same with 8 units of fifth bits, bit g of a byte for group g, each before the first nibbles it goes
+ * with. */
 INLINE void ints_q5_k(struct sink *k, const uint8_t *body, int p)
 {
     UNROLL
     for (int v = 0; v < 8; v++) {
-        const vi a = vb_load(body + 64 * (12 + 8 * p + v));
-        vi high = vb_load(body + 64 * (4 + v)); /* bits 2p, 2p + 1 to 4 and 5 */
+        const vi a = vb_load(body + 64 * (p == 0 ? 5 + 2 * v : 12 + 8 * p + v));
+        vi high = vb_load(body + 64 * (4 + 2 * v)); /* bits 2p, 2p + 1 to 4 and 5 */
         high = p < 2 ? vb_shl(high, 4 - 2 * p) : vb_shr(high, 2 * p - 4);
         put(k, 0, 8, v, mask_or(high, vb_set(16), low_nibbles(a)));
         put(k, 1, 8, v, mask_or(vb_shr(high, 1), vb_set(16), high_nibbles(a)));
     }
 }
 
-/* q6_K: 32 units of low nibbles, 16 of high pairs, 4 of int8 scales; f16 d in the head. Biased by 32. */
+/* q6_K: 4 units of int8 scales; per half and quad v two units of nibbles and one of pairs; f16 d in the head.
+ * Biased by 32. */
 
 INLINE void scales_q6_k(struct span *s, const uint8_t *head, const uint8_t *body)
 {
     const vf d = v_load_f16((const void *)head);
     UNROLL
     for (int g = 0; g < 16; g++) {
-        vi a = vb_load(body + 64 * (48 + g / 4));
+        vi a = vb_load(body + 64 * (g / 4));
         a = vi_shl(a, 24 - g % 4 * 8);
         v_store(s->scale[g], v_mul(d, v_of_int(vi_sar(a, 24))));
     }
@@ -209,8 +210,8 @@ INLINE void ints_q6_k(struct sink *k, const uint8_t *body, int p)
     const vi pair = vb_set(0x30);
     UNROLL
     for (int v = 0; v < 8; v++) {
-        const vi a = vb_load(body + 64 * (16 * p + v)), b = vb_load(body + 64 * (16 * p + 8 + v));
-        const vi high = vb_load(body + 64 * (32 + 8 * p + v));
+        const uint8_t *units = body + 64 * (4 + 24 * p + 3 * v);
+        const vi a = vb_load(units), b = vb_load(units + 64), high = vb_load(units + 128);
         const int g = v / 4, quad = v % 4;
         put(k, g, 4, quad, mask_or(vb_shl(high, 4), pair, low_nibbles(a)));
         put(k, 2 + g, 4, quad, mask_or(vb_shl(high, 2), pair, low_nibbles(b)));
