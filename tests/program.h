@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static char program_folder[] = "/tmp/linnet-test-XXXXXX";
-static char program_out[16000], program_err[16000]; /* of the last program that ended */
+static char program_out[64000], program_err[16000]; /* of the last program that ended */
 
 /* Group set-up and tear-down: the folder. */
 static int program_begin(void **state)

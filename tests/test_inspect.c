@@ -198,6 +198,20 @@ static void completions_and_manuals_cover_every_command(void **state)
     }
 }
 
+static void the_page_of_families_is_what_the_program_prints(void **state)
+{
+    (void)state;
+    static char page[60000];
+    FILE *f = fopen("docs/models.md", "rb");
+    if (!f)
+        skip(); /* run from another folder */
+    page[fread(page, 1, sizeof page - 1, f)] = '\0';
+    fclose(f);
+    program_run("families --markdown", 0);
+    assert_string_equal(program_out, page);
+    assert_null(strstr(page, "|  | adjacent"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +223,7 @@ int main(void)
         cmocka_unit_test(output_that_cannot_be_written_is_a_failure),
         cmocka_unit_test(help_fits_a_terminal),
         cmocka_unit_test(completions_and_manuals_cover_every_command),
+        cmocka_unit_test(the_page_of_families_is_what_the_program_prints),
     };
     return cmocka_run_group_tests(tests, make_file, program_end);
 }

@@ -13,6 +13,7 @@
     X(list)                                                                                        \
     X(rm)                                                                                          \
     X(inspect)                                                                                     \
+    X(families)                                                                                    \
     X(perplexity)                                                                                  \
     X(bench)                                                                                       \
     X(logits)                                                                                      \
