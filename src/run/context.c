@@ -98,8 +98,10 @@ void linnet_context_free(linnet_context *c)
 {
     if (!c)
         return;
-    while (c->sessions)
-        linnet_session_free(c->sessions);
+    for (linnet_session *s = c->sessions, *next; s; s = next) {
+        next = s->next;
+        linnet_session_free(s);
+    }
     kv_free(c);
     if (c->work)
         munmap(c->work, c->work_size);
