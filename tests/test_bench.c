@@ -84,7 +84,7 @@ static void the_machine_has_limits_and_every_test_says_which_binds(void **state)
     json_decref(j);
 }
 
-static void from_stdin_answers_each_line_with_seconds(void **state)
+static void from_stdin_answers_each_line_with_seconds_and_the_limit(void **state)
 {
     (void)state;
     char args[600], lines[300];
@@ -92,12 +92,15 @@ static void from_stdin_answers_each_line_with_seconds(void **state)
     snprintf(args, sizeof args, "bench %s -q -t 1 --from-stdin <%s", model, lines);
     FILE *f = fopen(lines, "w");
     assert_non_null(f);
-    fputs("prompt 5\ngenerate 3 700 2\nprompt 600\n", f); /* 700 needs a larger context than it began with */
+    fputs("prompt 5\nlimits\ngenerate 3 700 2\nprompt 600\n", f); /* 700 needs a larger context than the first */
     fclose(f);
     program_run(args, 0);
-    double a, b, c;
-    assert_int_equal(sscanf(program_out, "%lf %lf %lf", &a, &b, &c), 3);
-    assert_true(a > 0.0 && b > 0.0 && c > 0.0);
+    double x[9];
+    assert_int_equal(sscanf(program_out, "%lf %lf\n%lf %lf %lf\n%lf %lf\n%lf %lf\n", &x[0], &x[1], &x[2], &x[3], &x[4],
+                            &x[5], &x[6], &x[7], &x[8]),
+                     9);
+    for (size_t i = 0; i < 9; i++)
+        assert_true(i == 1 ? x[i] == 0.0 : x[i] > 0.0); /* no limit before the machine was measured */
 }
 
 static void what_is_no_test_is_refused(void **state)
@@ -123,7 +126,7 @@ int main(void)
         cmocka_unit_test(tests_are_every_prompt_then_every_depth_for_each_number_of_sequences),
         cmocka_unit_test(each_test_has_a_time_for_each_run_and_its_tokens_per_second),
         cmocka_unit_test(the_machine_has_limits_and_every_test_says_which_binds),
-        cmocka_unit_test(from_stdin_answers_each_line_with_seconds),
+        cmocka_unit_test(from_stdin_answers_each_line_with_seconds_and_the_limit),
         cmocka_unit_test(what_is_no_test_is_refused),
     };
     return cmocka_run_group_tests(tests, begin, end);

@@ -399,7 +399,15 @@ static int measure(struct bench *b)
     return cli_interrupted ? CLI_FAILED : CLI_OK;
 }
 
-/* A test a line, its seconds a line, for programs that let several engines take turns. */
+static linnet_status answer_limits(struct bench *b, linnet_error *err)
+{
+    linnet_status s = probe_machine(b->e.model->pool, b->e.model->kernels, &b->machine, err);
+    if (s == LINNET_OK)
+        printf("%.0f %.0f %.0f\n", b->machine.read, b->machine.int8, b->machine.f32);
+    return s;
+}
+
+/* A test a line, its seconds and its limit a line, for programs that let several engines take turns. */
 static int answer(struct bench *b)
 {
     char line[200];
@@ -407,6 +415,12 @@ static int answer(struct bench *b)
         struct test t = {.n_seqs = 1};
         linnet_error err;
         double seconds = 0.0;
+        if (strcmp(line, "limits\n") == 0) {
+            if (answer_limits(b, &err) != LINNET_OK)
+                return cli_fail_with(&err);
+            fflush(stdout);
+            continue;
+        }
         bool known = sscanf(line, "prompt %zu", &t.prompt) == 1 && t.prompt > 0;
         if (!known)
             known = sscanf(line, "generate %zu %zu %zu", &t.gen, &t.depth, &t.n_seqs) == 3 && t.gen > 0;
@@ -416,7 +430,9 @@ static int answer(struct bench *b)
             return cli_fail_with(&err);
         if (cli_interrupted)
             break;
-        printf("%.9f\n", seconds);
+        if (b->machine.read > 0.0)
+            find_limit(b, &t);
+        printf("%.9f %.9f\n", seconds, t.limit);
         fflush(stdout);
     }
     return cli_interrupted ? CLI_FAILED : CLI_OK;
@@ -453,7 +469,7 @@ static const struct cli_opt opts[] = {
      .help = "runs of each test; the median counts"},
     {.flag = "--json", CLI_FLAG(struct bench_opts, json), .help = "print the result as JSON"},
     {.flag = "--from-stdin", CLI_FLAG(struct bench_opts, from_stdin),
-     .help = "read tests, one a line, and answer each with its seconds"},
+     .help = "read tests, one a line, and answer each"},
     ENGINE_OPTS_NO_CTX(struct bench_opts),
     {0},
 };
@@ -470,7 +486,9 @@ const struct cli_command cmd_bench = {
     .about = "Measures prompts and generation with made-up tokens; nothing is sampled. The spread is half the range of the "
              "runs. The limit is what this machine's memory bandwidth and peak arithmetic, measured in the same run, "
              "allow: the weights, keys and values that must be read (read), or the products of the weights (int8, f32).\n"
-             "With --from-stdin a line is 'prompt N' or 'generate N AFTER SEQUENCES' and no limits are measured.",
+             "With --from-stdin a line is 'prompt N' or 'generate N AFTER SEQUENCES', answered with seconds and the seconds "
+             "of the limit, or 'limits', which measures the machine and answers bytes read, int8 and f32 operations per "
+             "second; before it limits are 0.",
     .args = args,
     .opts = opts,
     .opts_size = sizeof(struct bench_opts),
