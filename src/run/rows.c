@@ -3,6 +3,7 @@
  */
 #include "base/limits.h"
 #include "run/exec.h"
+#include "run/route.h"
 
 #include <math.h>
 #include <string.h>
@@ -300,86 +301,11 @@ static void do_mix(struct linnet_context *c, const struct step *s, size_t row)
         c->k->axpy(y, p[j], j < n ? past + (size_t)j * s->a.stride : x, d);
 }
 
-/* Scores of the experts for the choice: [n_expert] in place of logits `p`, and the weights in `p`. */
-static void router_scores(const struct kernels *k, const struct router *r, float *p, float *score)
-{
-    switch (r->kind) {
-    case ROUTER_SOFTMAX: k->softmax(p, r->n_expert); break;
-    case ROUTER_SIGMOID: k->sigmoid(p, p, r->n_expert); break;
-    case ROUTER_SOFTMAX_OF_CHOSEN: break;
-    case ROUTER_SQRT_SOFTPLUS:
-        k->softplus(p, p, r->n_expert);
-        for (uint32_t i = 0; i < r->n_expert; i++)
-            p[i] = sqrtf(p[i]);
-        break;
-    }
-    for (uint32_t i = 0; i < r->n_expert; i++)
-        score[i] = r->bias ? p[i] + r->bias[i] : p[i];
-}
-
-/* Close all experts but those of the best groups. A group is judged by its best expert (softmax routers,
- * DeepSeek-V2) or the sum of its two best (DeepSeek-V3 and later). */
-static void limit_groups(const struct router *r, float *score)
-{
-    uint32_t each = r->n_expert / r->n_group;
-    bool two = r->kind != ROUTER_SOFTMAX && each > 1;
-    for (uint32_t closed = 0; closed < r->n_group - r->n_group_used; closed++) {
-        uint32_t worst = 0;
-        float worst_value = INFINITY;
-        for (uint32_t g = 0; g < r->n_group; g++) {
-            const float *s = score + (size_t)g * each;
-            float best = -INFINITY, second = -INFINITY;
-            for (uint32_t i = 0; i < each; i++) {
-                if (s[i] > best) {
-                    second = best;
-                    best = s[i];
-                } else if (s[i] > second) {
-                    second = s[i];
-                }
-            }
-            float value = two ? best + second : best;
-            /* of equals the later group goes; a closed one is skipped */
-            if (best > -INFINITY && value <= worst_value) {
-                worst_value = value;
-                worst = g;
-            }
-        }
-        for (uint32_t i = 0; i < each; i++)
-            score[(size_t)worst * each + i] = -INFINITY;
-    }
-}
-
 static void do_route(struct linnet_context *c, const struct step *s, size_t row)
 {
-    const struct router *r = s->router;
-    float *p = view_row(c, &s->a, row), *w = view_row(c, &s->dst, row);
-    float score[LIMIT_EXPERTS];
     int32_t ids[LIMIT_EXPERTS];
-    router_scores(c->k, r, p, score);
-    if (r->n_group > 1)
-        limit_groups(r, score);
-    float sum = 0.0f;
-    for (uint32_t j = 0; j < r->n_used; j++) {
-        /* of equals the lower id; NaN is never above anything, so some id is always chosen */
-        int32_t best = -1;
-        for (uint32_t i = 0; i < r->n_expert; i++) {
-            bool taken = false;
-            for (uint32_t t = 0; t < j && !taken; t++)
-                taken = ids[t] == (int32_t)i;
-            if (!taken && (best < 0 || score[i] > score[best]))
-                best = (int32_t)i;
-        }
-        ids[j] = best;
-        w[j] = p[best];
-    }
-    memcpy(view_row(c, &s->c, row), ids, r->n_used * sizeof *ids);
-    if (r->kind == ROUTER_SOFTMAX_OF_CHOSEN)
-        c->k->softmax(w, r->n_used);
-    for (uint32_t j = 0; j < r->n_used; j++)
-        sum += w[j];
-    float f = r->normalise ? 1.0f / fmaxf(sum, 0x1p-14f) : 1.0f;
-    for (uint32_t j = 0; j < r->n_used; j++)
-        w[j] = w[j] * f * r->scale;
+    route(c->k, s->router, view_row(c, &s->a, row), ids, view_row(c, &s->dst, row));
+    memcpy(view_row(c, &s->c, row), ids, s->router->n_used * sizeof *ids);
 }
 
 row_fn *const row_fns[OP_COUNT] = {
