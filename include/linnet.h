@@ -64,6 +64,7 @@ typedef struct linnet_model_options {
     size_t size;       /* sizeof(linnet_model_options), set by linnet_model_defaults() */
     unsigned threads;  /* worker threads, 1..512; 0: as many as the affinity mask and CPU quota make useful */
     const char *isa;   /* kernel set: "generic", "avx2", "avx512", "avx512vnni", "neon", "dotprod"; NULL: the best */
+    bool draft;        /* also load the head that predicts one token more (NextN, MTP), where the file has one */
     bool plan_only;    /* check the file and make its plan, but load no weights: the model can be described
                           (linnet_model_get_info, _plan_line, linnet_context_memory) and not run */
     /* Called now and then while loading, fraction in 0..1; return false to give up (LINNET_CANCELLED). */
@@ -85,6 +86,8 @@ typedef struct linnet_model_info {
     const char *isa;       /* kernel set in use */
     unsigned threads;
     uint32_t n_layer;      /* without prediction heads for further tokens */
+    uint32_t n_draft;      /* such heads that the model was trained with */
+    bool has_draft;        /* the first of them is loaded: linnet_draft_run() */
     uint32_t n_embd;
     uint32_t n_vocab;
     uint32_t n_ctx_train;  /* positions the model was trained for */
@@ -95,7 +98,8 @@ typedef struct linnet_model_info {
 
 void linnet_model_get_info(const linnet_model *model, linnet_model_info *out);
 
-/* One line describing step `i` of the model's plan in buf[size], for people; false when i is past the end. */
+/* One line describing step `i` of the model's plan, and after it the draft head's, in buf[size], for people; false when
+ * i is past the end. */
 bool linnet_model_plan_line(const linnet_model *model, size_t i, char *buf, size_t size);
 
 /*
@@ -171,14 +175,19 @@ linnet_status linnet_session_save(const linnet_session *session, const char *pat
 linnet_status linnet_session_load(linnet_context *context, const char *path, linnet_session **out,
                                   linnet_error *error);
 
-typedef enum linnet_want { LINNET_WANT_NONE, LINNET_WANT_LAST, LINNET_WANT_ALL } linnet_want;
+typedef enum linnet_want {
+    LINNET_WANT_NONE = 0,
+    LINNET_WANT_LAST = 1,   /* logits after the last token */
+    LINNET_WANT_ALL = 2,    /* logits after every token */
+    LINNET_WANT_HIDDEN = 4, /* the final hidden state of every token; by itself, or | one of the above */
+} linnet_want;
 
 /* Tokens to append to a session. */
 typedef struct linnet_item {
     linnet_session *session;
     const int32_t *tokens; /* [n_tokens], 0 <= id < n_vocab */
     size_t n_tokens;
-    linnet_want want; /* of which tokens logits are wanted */
+    linnet_want want; /* what is wanted of which tokens */
 } linnet_item;
 
 /*
@@ -192,6 +201,32 @@ linnet_status linnet_run(linnet_context *context, const linnet_item *items, size
 /* Logits [n_vocab] after token `token` of item `item` of the last run; NULL when not wanted. Valid until the next
  * run. With LINNET_WANT_LAST the one row is that of the last token. */
 const float *linnet_logits(const linnet_context *context, size_t item, size_t token);
+/* Hidden state [n_embd] of that token after the final norm, what the logits are made of; likewise. */
+const float *linnet_hidden(const linnet_context *context, size_t item, size_t token);
+
+/*
+ * Drafting: models with a NextN (multi-token prediction) head, opened with linnet_model_options.draft. The head's row
+ * of position p takes token p and the hidden state of token p - 1, sees the head's rows before it, and predicts token
+ * p + 1. Rows are appended as tokens are to a session, and belong to it: they fork with it and are rolled back with it.
+ * Up to the session's end (its next token included) rows take its tokens and linnet_hidden(); beyond, they are guesses
+ * from the head's own hidden states, and linnet_run() forgets them.
+ */
+typedef struct linnet_draft_item {
+    linnet_session *session;
+    size_t first;          /* position of the first row, at most linnet_draft_length(): later rows are forgotten */
+    const int32_t *tokens; /* [n_tokens]; where the session has tokens, these */
+    const float *hidden;   /* [n_tokens][n_embd] of the tokens before; not read for position 0, which has none */
+    size_t n_tokens;
+    linnet_want want;
+} linnet_draft_item;
+
+/* As linnet_run(), for rows of the draft head. When it fails the rows from `first` on are forgotten. */
+linnet_status linnet_draft_run(linnet_context *context, const linnet_draft_item *items, size_t n_items,
+                               linnet_error *error);
+size_t linnet_draft_length(const linnet_session *session); /* rows; 0 without a head */
+/* Of the last linnet_draft_run(). Hidden states may be given to the next one. */
+const float *linnet_draft_logits(const linnet_context *context, size_t item, size_t token);
+const float *linnet_draft_hidden(const linnet_context *context, size_t item, size_t token);
 
 /*
  * Observing a run. Everything set here sees the same path and the same numbers as an ordinary run.

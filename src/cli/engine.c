@@ -28,6 +28,7 @@ static linnet_status open_model(struct engine *e, const char *path, const struct
     linnet_model_options mo;
     linnet_model_defaults(&mo);
     mo.threads = (unsigned)o->threads;
+    mo.draft = o->draft;
     mo.isa = getenv("LINNET_ISA");
     if (mo.isa && !*mo.isa)
         mo.isa = NULL;

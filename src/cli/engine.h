@@ -10,6 +10,7 @@ struct engine_opts {
     int64_t threads, ctx, batch;
     const char *kv;
     bool quiet;
+    bool draft; /* load the draft head, where the file has one */
 };
 
 /* Rows of an option table; the command's struct S has a `struct engine_opts engine`. */

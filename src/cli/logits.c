@@ -51,6 +51,38 @@ static int write_logits(const struct engine *e, const int32_t *ids, size_t n, si
     return CLI_OK;
 }
 
+/* The draft head's logits for the same tokens: its row i is fed the hidden state of token i - 1. */
+static int write_draft(const struct engine *e, const int32_t *ids, size_t n, size_t chunk, FILE *f)
+{
+    linnet_model_info info;
+    linnet_model_get_info(e->model, &info);
+    if (!info.has_draft)
+        return cli_fail("this %s model has no draft head", info.arch);
+    const size_t width = info.n_embd * sizeof(float);
+    chunk = chunk < n ? chunk : n;
+    float *before = cli_alloc((chunk + 1) * width);
+    int rc = CLI_OK;
+    for (size_t at = 0; at < n && rc == CLI_OK; at += chunk) {
+        linnet_error err;
+        size_t count = n - at < chunk ? n - at : chunk;
+        linnet_item item = {e->session, ids + at, count, LINNET_WANT_HIDDEN};
+        linnet_draft_item rows = {e->session, at, ids + at, before, count, LINNET_WANT_ALL};
+        linnet_status s = linnet_run(e->ctx, &item, 1, &err);
+        for (size_t i = 0; i < count && s == LINNET_OK; i++)
+            memcpy(before + (i + 1) * info.n_embd, linnet_hidden(e->ctx, 0, i), width);
+        if (s == LINNET_OK)
+            s = linnet_draft_run(e->ctx, &rows, 1, &err);
+        if (s != LINNET_OK)
+            rc = cli_fail_with(&err);
+        for (size_t i = 0; i < count && rc == CLI_OK; i++)
+            if (fwrite(linnet_draft_logits(e->ctx, 0, i), sizeof(float), info.n_vocab, f) != info.n_vocab)
+                rc = cli_fail("cannot write the logits: %s", strerror(errno));
+        memcpy(before, before + count * info.n_embd, width);
+    }
+    free(before);
+    return rc;
+}
+
 static int run(const void *opts, int n_args, char **args)
 {
     (void)n_args;
@@ -72,7 +104,7 @@ static int run(const void *opts, int n_args, char **args)
         rc = cli_fail("cannot write '%s': %s", o->out, strerror(errno));
     } else {
         size_t chunk = o->chunk ? (size_t)o->chunk : n ? n : 1;
-        rc = write_logits(&e, ids, n, chunk, f);
+        rc = (o->engine.draft ? write_draft : write_logits)(&e, ids, n, chunk, f);
         if ((f == stdout ? fflush(f) : fclose(f)) != 0 && rc == CLI_OK)
             rc = cli_fail("cannot write '%s': %s", o->out, strerror(errno));
     }
@@ -94,6 +126,9 @@ static const struct cli_opt opts[] = {
      .arg = "N",
      .def = "0",
      .help = "tokens run at once; 0: all"},
+    {.flag = "--draft",
+     CLI_FLAG(struct logits_opts, engine.draft),
+     .help = "the logits of the model's draft head (NextN, MTP) instead"},
     ENGINE_OPTS(struct logits_opts),
     {0},
 };
@@ -108,7 +143,8 @@ const struct cli_command cmd_logits = {
     .group = CLI_GROUP_MEASURE,
     .summary = "write the logits of given tokens",
     .about = "Runs the tokens as they are (no BOS is added) and writes raw little-endian float32, [tokens][vocabulary]. The "
-             "bytes do not depend on --chunk or --threads. Without --ctx the context is what the model was trained for.",
+             "bytes do not depend on --chunk or --threads. Without --ctx the context is what the model was trained for. With "
+             "--draft row i is the draft head's, fed the hidden state before token i and that token.",
     .args = args,
     .opts = opts,
     .opts_size = sizeof(struct logits_opts),

@@ -58,6 +58,7 @@ enum tie {
 struct family {
     const char *arch; /* general.architecture */
     void (*build)(struct loader *l, const struct family *f);
+    bool draft; /* build() can also make the plan of its NextN block, when loader.draft asks for it */
     /* columns of arch/dense.c; other builders state what they use */
     enum norm_kind norm;
     bool norm_bias; /* every norm has a bias */
@@ -142,7 +143,15 @@ struct head_desc {
     float softcap;   /* 0: none */
 };
 void build_head(struct loader *l, const struct head_desc *d, struct view x);
+/* A head without caps and scales. */
+struct head_desc plain_head(const struct family *f, const char *norm_name, float eps);
 /* Of a family without caps and scales. */
 void build_plain_head(struct loader *l, const struct family *f, const char *norm_name, float eps, struct view x);
+
+/* Append layer `il` to the plan: x += what it adds. `family` is what the builder knows. */
+typedef void layer_fn(struct loader *l, void *family, uint32_t il, struct view x);
+/* The plan of the NextN block (multi-token prediction, DeepSeek-V3, arXiv 2412.19437, section 2.2), which holds one
+ * ordinary layer of the family. */
+void build_nextn(struct loader *l, const struct head_desc *d, layer_fn *layer, void *family);
 
 #endif

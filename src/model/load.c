@@ -292,6 +292,9 @@ static const struct matrix *read_stack(struct loader *l, const struct gguf_tenso
                   type->name, type->block);
         return NULL;
     }
+    const struct matrix **known = &l->mats[t - gguf_tensor_at(l->g, 0)];
+    if (*known)
+        return *known;
     struct matrix *m = ARENA_ARRAY(l->arena, n, struct matrix);
     const struct gguf_tensor *s = find_tensor(l, name, ".scale");
     const float *scales = s ? read_vec(l, s, s->n_elems == 1 ? 1 : n) : NULL;
@@ -307,6 +310,7 @@ static const struct matrix *read_stack(struct loader *l, const struct gguf_tenso
                                .data = t->data + i * n_rows * row_bytes,
                                .row_bytes = row_bytes,
                                .scale = scales ? scales[s->n_elems == 1 ? 0 : i] : 1.0f};
+    *known = m;
     return m;
 }
 
@@ -394,18 +398,20 @@ const struct matrix *mat_stack_transposed(struct loader *l, const struct matrix 
     bool keeps = m->type->id == QUANT_F32 || m->type->id == QUANT_BF16;
     const struct quant_type *to = keeps ? m->type : quant_type_of(QUANT_F16);
     size_t size = m->n_cols * n_rows * to->block_bytes; /* at most 16 times that of the tensor */
-    uint8_t *data = arena_alloc(&l->m->until_packed, n, size);
-    float *rows = ARENA_ARRAY(&l->m->until_packed, (m->n_cols + 1) * n_rows, float);
+    bool copy = !l->m->plan_only;
+    uint8_t *data = arena_alloc(&l->m->until_packed, copy ? n : 0, size);
+    float *rows = ARENA_ARRAY(&l->m->until_packed, copy ? (m->n_cols + 1) * n_rows : 0, float);
     if (!list || !data || !rows) {
         l->status = err_memory(l->e, "transposed matrices", n * size);
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
-        transpose(&list[i], to, data + i * size, rows);
+        if (copy)
+            transpose(&list[i], to, data + i * size, rows);
         list[i] = (struct matrix){.type = to,
                                   .n_rows = m->n_cols,
                                   .n_cols = n_rows,
-                                  .data = data + i * size,
+                                  .data = copy ? data + i * size : NULL,
                                   .row_bytes = n_rows * to->block_bytes,
                                   .scale = m->scale};
     }
@@ -435,11 +441,12 @@ static bool harmless_key(const char *suffix)
     return false;
 }
 
-/* Is it a tensor of a NextN block, which the trunk does not use? */
-static bool beyond_trunk(const struct loader *l, const char *name)
+/* Is it a tensor of a NextN block that no plan has? */
+static bool beyond_plans(const struct loader *l, const char *name)
 {
     unsigned il;
-    return sscanf(name, "blk.%u.", &il) == 1 && il >= l->m->facts.n_layer && il < l->m->facts.n_layer_all;
+    return sscanf(name, "blk.%u.", &il) == 1 && il >= l->m->facts.n_layer + l->m->has_draft &&
+           il < l->m->facts.n_layer_all;
 }
 
 void load_finish(struct loader *l)
@@ -454,7 +461,7 @@ void load_finish(struct loader *l)
                       key, l->arch);
     }
     for (size_t i = 0; i < gguf_n_tensors(l->g) && l->status == LINNET_OK; i++)
-        if (!l->seen_tensor[i] && !beyond_trunk(l, gguf_tensor_at(l->g, i)->name))
+        if (!l->seen_tensor[i] && !beyond_plans(l, gguf_tensor_at(l->g, i)->name))
             load_fail(l, LINNET_UNSUPPORTED, "tensor '%s' is not known for %s, so the file is refused",
                       gguf_tensor_at(l->g, i)->name, l->arch);
 }

@@ -18,6 +18,8 @@ struct loader {
     const char *arch;
     int32_t il; /* layer whose tensors are meant; -1: global names */
     bool *seen_kv, *seen_tensor;
+    const struct matrix **mats; /* [tensor] as matrices, once read: two users share what is packed */
+    bool draft;                 /* p is the plan of the NextN block */
     linnet_status status;
     linnet_error *e;
 };

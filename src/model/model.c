@@ -44,21 +44,27 @@ static int by_file(const void *a, const void *b)
     return x->m->data < y->m->data ? -1 : x->m->data > y->m->data;
 }
 
-/* Every distinct matrix of the plan's products. The arena owns the list. */
+/* Matrices of a plan's products, to list [n] on from `at` unless it is NULL. Returns the new `at`. */
+static size_t add_uses(const struct plan *p, struct use *list, size_t at)
+{
+    for (size_t i = 0; i < p->n_steps; i++)
+        for (uint32_t j = 0; j < p->steps[i].n_products; j++) {
+            const struct product *q = &p->steps[i].products[j];
+            for (uint32_t k = 0; list && k < q->n_w; k++)
+                list[at + k].m = (struct matrix *)&q->w[k];
+            at += q->n_w;
+        }
+    return at;
+}
+
+/* Every distinct matrix of the plans' products. The arena owns the list. */
 static linnet_status list_uses(linnet_model *m, struct use **out, size_t *n_out, linnet_error *e)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < m->plan.n_steps; i++)
-        for (uint32_t j = 0; j < m->plan.steps[i].n_products; j++)
-            n += m->plan.steps[i].products[j].n_w;
+    size_t n = add_uses(&m->draft, NULL, add_uses(&m->plan, NULL, 0));
     struct use *list = ARENA_ARRAY(&m->arena, n, struct use);
     if (!list)
         return err_memory(e, "list of matrices", n * sizeof *list);
-    size_t at = 0;
-    for (size_t i = 0; i < m->plan.n_steps; i++)
-        for (uint32_t j = 0; j < m->plan.steps[i].n_products; j++)
-            for (uint32_t k = 0; k < m->plan.steps[i].products[j].n_w; k++)
-                list[at++].m = (struct matrix *)&m->plan.steps[i].products[j].w[k];
+    add_uses(&m->draft, list, add_uses(&m->plan, list, 0));
     if (n)
         qsort(list, n, sizeof *list, by_address);
     size_t kept = 0;
@@ -192,21 +198,54 @@ static linnet_status find_family(linnet_model *m, linnet_error *e)
     return LINNET_OK;
 }
 
-static linnet_status build_plan(linnet_model *m, linnet_error *e)
+/* Does the file hold the NextN block that it counts? Files of the trunk alone do not. */
+static bool holds_draft(struct loader *l)
+{
+    l->il = (int32_t)l->m->facts.n_layer;
+    bool there = l->m->facts.n_layer < l->m->facts.n_layer_all && has(l, "nextn.eh_proj.weight");
+    l->il = -1;
+    return there;
+}
+
+static void build_draft(linnet_model *m, struct loader *l)
+{
+    if (l->status != LINNET_OK || !holds_draft(l))
+        return;
+    if (!m->family->draft) {
+        load_fail(l, LINNET_UNSUPPORTED, "the NextN block of %s is not one this build can run; open the model without it",
+                  l->arch);
+        return;
+    }
+    m->has_draft = l->draft = true;
+    l->p = &m->draft;
+    plan_init(&m->draft, &m->arena);
+    m->family->build(l, m->family);
+    bool forgets = m->draft.state_floats != 0; /* going back must need no hidden state again */
+    for (size_t i = 0; i < m->draft.n_kvs; i++)
+        forgets |= m->draft.kvs[i].window != 0;
+    if (forgets)
+        load_fail(l, LINNET_UNSUPPORTED, "the NextN block of this %s file is recurrent or has a window", l->arch);
+}
+
+static linnet_status build_plans(linnet_model *m, bool draft, linnet_error *e)
 {
     linnet_error own;
     struct loader l = {.m = m, .g = m->gguf, .arena = &m->arena, .p = &m->plan, .arch = m->facts.arch, .il = -1};
     l.e = e ? e : &own;
     l.seen_kv = ARENA_ARRAY(&m->arena, gguf_n_kv(m->gguf), bool);
     l.seen_tensor = ARENA_ARRAY(&m->arena, gguf_n_tensors(m->gguf), bool);
-    if (!l.seen_kv || !l.seen_tensor)
+    l.mats = ARENA_ARRAY(&m->arena, gguf_n_tensors(m->gguf), const struct matrix *);
+    if (!l.seen_kv || !l.seen_tensor || !l.mats)
         return err_memory(e, "model description", gguf_n_kv(m->gguf) + gguf_n_tensors(m->gguf));
     plan_init(&m->plan, &m->arena);
     m->family->build(&l, m->family);
+    if (draft)
+        build_draft(m, &l);
     load_finish(&l);
     if (l.status != LINNET_OK)
         return l.status;
-    return plan_finish(&m->plan, e);
+    linnet_status s = plan_finish(&m->plan, e);
+    return s == LINNET_OK && m->has_draft ? plan_finish(&m->draft, e) : s;
 }
 
 static linnet_status open_all(linnet_model *m, const char *path, const linnet_model_options *o, linnet_error *e)
@@ -214,6 +253,7 @@ static linnet_status open_all(linnet_model *m, const char *path, const linnet_mo
     m->kernels = o->isa ? kernels_named(o->isa) : kernels_best();
     if (!m->kernels)
         return err_set(e, LINNET_UNSUPPORTED, "kernel set '%.32s' does not exist or this processor cannot run it", o->isa);
+    m->plan_only = o->plan_only;
     linnet_status s = gguf_open(path, &m->gguf, e);
     if (s == LINNET_OK)
         s = find_family(m, e);
@@ -223,10 +263,9 @@ static linnet_status open_all(linnet_model *m, const char *path, const linnet_mo
             s = LINNET_OK; /* ids in, logits out: a vocabulary is not needed to run */
     }
     if (s == LINNET_OK)
-        s = build_plan(m, e);
+        s = build_plans(m, o->draft, e);
     if (s == LINNET_OK)
         s = pool_create(o->threads, &m->pool, e);
-    m->plan_only = o->plan_only;
     if (s == LINNET_OK && !o->plan_only)
         s = pack_weights(m, o, e);
     if (s == LINNET_OK)
@@ -280,6 +319,8 @@ void linnet_model_get_info(const linnet_model *m, linnet_model_info *out)
                                .isa = m->kernels->name,
                                .threads = pool_threads(m->pool),
                                .n_layer = f->n_layer,
+                               .n_draft = f->n_layer_all - f->n_layer,
+                               .has_draft = m->has_draft,
                                .n_embd = f->d_model,
                                .n_vocab = f->n_vocab,
                                .n_ctx_train = f->n_ctx_train,
@@ -290,8 +331,10 @@ void linnet_model_get_info(const linnet_model *m, linnet_model_info *out)
 
 bool linnet_model_plan_line(const linnet_model *m, size_t i, char *buf, size_t size)
 {
-    if (i >= m->plan.n_steps || size == 0)
+    bool draft = i >= m->plan.n_steps;
+    i -= draft ? m->plan.n_steps : 0;
+    if (size == 0 || i >= (draft ? m->draft : m->plan).n_steps)
         return false;
-    plan_describe(&m->plan, i, buf, size);
+    plan_describe(draft ? &m->draft : &m->plan, i, buf, size);
     return true;
 }

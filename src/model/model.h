@@ -36,6 +36,8 @@ struct linnet_model {
     const struct family *family;
     struct model_facts facts;
     struct plan plan;
+    struct plan draft; /* of the NextN block: predicts the token after the next from a token and a hidden state */
+    bool has_draft;    /* there is one, and it was asked for */
     struct pool *pool;
     const struct kernels *kernels;
     bool plan_only;

@@ -39,6 +39,8 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_MUL_EACH] = {"mul_each", OP_ROW},
     [OP_MIX] = {"mix", OP_ROW},
     [OP_SELECT] = {"select", OP_ROW},
+    [OP_GIVEN] = {"given", OP_ROW},
+    [OP_HIDDEN] = {"hidden", OP_ROW},
     [OP_CONV] = {"conv", OP_STATE},
     [OP_DELTA] = {"delta", OP_STATE},
     [OP_SHIFT] = {"shift", OP_STATE},
@@ -118,6 +120,7 @@ static struct step *append(struct plan *p, enum op op, struct view dst)
     *s = (struct step){.op = op,
                        .layer = p->layer,
                        .out_rows = p->out_rows,
+                       .logit_rows = p->logit_rows,
                        .dst = dst,
                        .a = view_none(),
                        .b = view_none(),
@@ -194,6 +197,12 @@ struct view plan_norm(struct plan *p, const char *name, enum norm_kind kind, str
     struct view y = view_split(plan_new(p, name, view_size(x)), x.n);
     norm_step(p, kind, y, x, w, b, eps, false);
     return y;
+}
+
+void plan_norm_to(struct plan *p, enum norm_kind kind, struct view dst, struct view x, const float *w, const float *b,
+                  float eps)
+{
+    norm_step(p, kind, dst, x, w, b, eps, false);
 }
 
 void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const float *w, const float *b,
@@ -684,6 +693,25 @@ struct view plan_select(struct plan *p, struct view x)
     return y;
 }
 
+struct view plan_given(struct plan *p, const char *name, uint32_t width)
+{
+    struct view x = plan_new(p, name, width);
+    if (usable(p, x))
+        append(p, OP_GIVEN, x);
+    return x;
+}
+
+void plan_hidden(struct plan *p, struct view x)
+{
+    if (!usable(p, x))
+        return;
+    struct step *s = append(p, OP_HIDDEN, view_none());
+    if (s)
+        s->a = x;
+    p->d_hidden = x.width;
+    p->logit_rows = true;
+}
+
 static bool needs_quant(const struct step *s)
 {
     for (uint32_t i = 0; i < s->n_products; i++)
@@ -732,7 +760,8 @@ static bool insert_quantise(struct plan *p)
             p->quants = q;
             q[p->n_quants] = (struct plan_quant){.src = s.a, .out_rows = s.out_rows};
             s.quant = (int32_t)p->n_quants++;
-            struct step quantise = {.op = OP_QUANTISE, .layer = s.layer, .out_rows = s.out_rows};
+            struct step quantise = {
+                .op = OP_QUANTISE, .layer = s.layer, .out_rows = s.out_rows, .logit_rows = s.logit_rows};
             quantise.dst = quantise.b = quantise.c = view_none();
             quantise.a = s.a;
             quantise.index = s.quant;
@@ -753,7 +782,7 @@ static void group_dispatches(struct plan *p)
         struct step *s = &p->steps[i];
         const struct step *prev = i ? s - 1 : NULL;
         bool join = prev && op_infos[s->op].kind == OP_ROW && op_infos[prev->op].kind == OP_ROW &&
-                    s->out_rows == prev->out_rows;
+                    s->out_rows == prev->out_rows && s->logit_rows == prev->logit_rows;
         if (!join)
             d++;
         s->dispatch = d;

@@ -74,6 +74,8 @@ enum op {
     OP_MUL_EACH,   /* piece j of dst = b[j] * piece j of a */
     OP_MIX,        /* dst = sum of p[j] * (pieces of a, then b), p = softmax of dot(w, rms norm of each); f: epsilon */
     OP_SELECT,     /* dst (output rows) = a (batch rows) */
+    OP_GIVEN,      /* dst = the hidden state that came with the token, zeros where none did */
+    OP_HIDDEN,     /* a is what the caller gets as the row's hidden state, if he asked for it */
     /* recurrent: a session's rows in order */
     OP_CONV,  /* dst = causal depthwise convolution of a over positions; conv_step */
     OP_DELTA, /* dst = gated delta rule of q, k, v in a, decays b, step sizes c; delta_step */
@@ -186,6 +188,7 @@ struct step {
     enum op op;
     int32_t layer;    /* -1 before the first layer and after the last */
     bool out_rows;    /* runs over the rows whose output was asked for, not over all rows */
+    bool logit_rows;  /* of those, runs over the ones whose logits were asked for: they come first */
     int32_t dispatch; /* steps of one dispatch are neighbours */
     struct view dst, a, b, c;
     const float *w, *w2;
@@ -253,9 +256,11 @@ struct plan {
     int32_t n_dispatch;
     int32_t layer;      /* being built */
     bool out_rows;      /* past plan_select() */
+    bool logit_rows;    /* past plan_hidden() */
     bool no_memory;
     const char *broken; /* first mistake of the builder */
     struct view logits; /* set by the builder before plan_finish(); not part of the packed registers */
+    uint32_t d_hidden;   /* width of the hidden state that plan_hidden() got; 0: none */
     size_t state_floats;          /* of recurrent state a session has */
     size_t row_floats, row_quant; /* packed size of a batch row: floats, bytes */
     size_t out_floats, out_quant; /* of an output row */
@@ -296,6 +301,8 @@ struct view plan_embed(struct plan *p, const struct matrix *m);
 struct view plan_embed_pos(struct plan *p, const struct matrix *m);
 struct view plan_norm(struct plan *p, const char *name, enum norm_kind kind, struct view x, const float *w,
                       const float *b, float eps);
+void plan_norm_to(struct plan *p, enum norm_kind kind, struct view dst, struct view x, const float *w, const float *b,
+                  float eps);
 /* In place, piece by piece. */
 void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const float *w, const float *b,
                       float eps, bool per_piece);
@@ -363,6 +370,10 @@ void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, u
 struct view plan_mix(struct plan *p, const char *name, struct view past, struct view x, const float *w, float eps);
 /* From here on only rows whose output was asked for. */
 struct view plan_select(struct plan *p, struct view x);
+/* Hidden states from the caller, into a new register. */
+struct view plan_given(struct plan *p, const char *name, uint32_t width);
+/* x is the row's hidden state; from here on only rows whose logits were asked for. */
+void plan_hidden(struct plan *p, struct view x);
 
 /* Check, insert quantisation, group into dispatches, pack registers. Once, at the end. */
 linnet_status plan_finish(struct plan *p, linnet_error *e);

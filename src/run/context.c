@@ -65,14 +65,32 @@ static linnet_status take_options(struct linnet_context *c, const linnet_context
     return LINNET_OK;
 }
 
-static linnet_status begin(struct linnet_context *c, linnet_model *model, const linnet_context_options *options,
-                           linnet_error *e)
+static linnet_status begin(struct linnet_context *c, linnet_model *model, const struct plan *p,
+                           const linnet_context_options *options, linnet_error *e)
 {
-    *c = (struct linnet_context){.m = model, .p = &model->plan, .k = model->kernels, .pool = model->pool};
+    *c = (struct linnet_context){.m = model, .p = p, .k = model->kernels, .pool = model->pool};
+    c->cancel = &c->cancel_own;
     arena_init(&c->arena, CONTEXT_ARENA_MAX);
     linnet_observer_defaults(&c->observer);
     linnet_status s = take_options(c, options, e);
     return s == LINNET_OK ? kv_init(c, e) : s;
+}
+
+linnet_status context_create(struct linnet_model *m, const struct plan *p, const linnet_context_options *options,
+                             struct linnet_context **out, linnet_error *e)
+{
+    struct linnet_context *c = malloc(sizeof *c);
+    if (!c)
+        return err_memory(e, "a context", sizeof *c);
+    linnet_status s = begin(c, m, p, options, e);
+    if (s == LINNET_OK)
+        s = exec_init(c, e);
+    if (s != LINNET_OK) {
+        linnet_context_free(c);
+        return s;
+    }
+    *out = c;
+    return LINNET_OK;
 }
 
 linnet_status linnet_context_create(linnet_model *model, const linnet_context_options *options,
@@ -80,18 +98,16 @@ linnet_status linnet_context_create(linnet_model *model, const linnet_context_op
 {
     if (model->plan_only)
         return err_set(error, LINNET_INVALID, "the model was opened with plan_only: it can be described, not run");
-    struct linnet_context *c = malloc(sizeof *c);
-    if (!c)
-        return err_memory(error, "a context", sizeof *c);
-    linnet_status s = begin(c, model, options, error);
-    if (s == LINNET_OK)
-        s = exec_init(c, error);
-    if (s != LINNET_OK) {
-        linnet_context_free(c);
+    struct linnet_context *c;
+    linnet_status s = context_create(model, &model->plan, options, &c, error);
+    if (s != LINNET_OK)
         return s;
-    }
-    *out = c;
-    return LINNET_OK;
+    s = draft_create(c, options, error);
+    if (s != LINNET_OK)
+        linnet_context_free(c);
+    else
+        *out = c;
+    return s;
 }
 
 void linnet_context_free(linnet_context *c)
@@ -102,13 +118,11 @@ void linnet_context_free(linnet_context *c)
         next = s->next;
         linnet_session_free(s);
     }
+    draft_free(c);
     kv_free(c);
     if (c->work)
         munmap(c->work, c->work_size);
-    free(c->logits);
-    free(c->item_logits);
-    free(c->item_want);
-    free(c->item_n);
+    outputs_free(&c->outputs);
     arena_free(&c->arena);
     free(c);
 }
@@ -121,20 +135,27 @@ uint32_t linnet_context_n_ctx(const linnet_context *c)
 linnet_status linnet_context_memory(const linnet_model *model, const linnet_context_options *options,
                                     linnet_memory *out, linnet_error *error)
 {
-    struct linnet_context c;
-    linnet_status s = begin(&c, (linnet_model *)model, options, error);
-    if (s == LINNET_OK) {
-        out->work = exec_bytes(c.p, c.n_batch) + (uint64_t)pool_threads(c.pool) * KERNEL_SCRATCH;
-        out->kv = kv_bytes(&c, c.n_ctx);
-        out->state = state_memory(&c, &out->checkpoints);
+    const struct plan *plans[] = {&model->plan, &model->draft};
+    linnet_status s = LINNET_OK;
+    *out = (linnet_memory){0};
+    for (int i = 0; i < 1 + model->has_draft && s == LINNET_OK; i++) {
+        struct linnet_context c;
+        s = begin(&c, (linnet_model *)model, plans[i], options, error);
+        if (s == LINNET_OK) {
+            uint64_t checkpoints;
+            out->work += exec_bytes(c.p, c.n_batch) + (uint64_t)pool_threads(c.pool) * KERNEL_SCRATCH;
+            out->kv += kv_bytes(&c, c.n_ctx);
+            out->state += state_memory(&c, &checkpoints);
+            out->checkpoints += checkpoints;
+        }
+        arena_free(&c.arena);
     }
-    arena_free(&c.arena);
     return s;
 }
 
 void linnet_context_cancel(linnet_context *c)
 {
-    atomic_store(&c->cancel, true);
+    atomic_store(c->cancel, true);
 }
 
 void linnet_context_observe(linnet_context *c, const linnet_observer *observer)
@@ -163,6 +184,8 @@ linnet_status linnet_session_create(linnet_context *c, linnet_session **out, lin
     }
     s->pages[0] = table;
     linnet_status status = state_create(s, error);
+    if (status == LINNET_OK && c->draft)
+        status = linnet_session_create(c->draft, &s->draft, error);
     for (uint32_t g = 1; g < c->n_groups; g++)
         s->pages[g] = table + g * c->n_table;
     s->next = c->sessions;
@@ -180,6 +203,7 @@ void linnet_session_free(linnet_session *s)
 {
     if (!s)
         return;
+    linnet_session_free(s->draft);
     kv_truncate(s, 0);
     if (s->prev)
         s->prev->next = s->next;
@@ -194,16 +218,24 @@ void linnet_session_free(linnet_session *s)
     free(s);
 }
 
+/* Make `to`, a new session, what s is. */
+static void copy_session(linnet_session *s, linnet_session *to)
+{
+    kv_truncate(s, s->n); /* pages made ahead of need are not worth sharing */
+    kv_share(s, to);
+    to->n = s->n;
+    memcpy(to->tokens, s->tokens, s->n * sizeof *s->tokens);
+    state_copy(s, to);
+}
+
 linnet_status linnet_session_fork(linnet_session *s, linnet_session **out, linnet_error *error)
 {
     linnet_status status = linnet_session_create(s->ctx, out, error);
     if (status != LINNET_OK)
         return status;
-    kv_truncate(s, s->n); /* pages made ahead of need are not worth sharing */
-    kv_share(s, *out);
-    (*out)->n = s->n;
-    memcpy((*out)->tokens, s->tokens, s->n * sizeof *s->tokens);
-    state_copy(s, *out);
+    copy_session(s, *out);
+    if (s->draft)
+        copy_session(s->draft, (*out)->draft);
     return LINNET_OK;
 }
 
@@ -226,19 +258,20 @@ static void go_back(linnet_session *s)
         state_rewind(s, 0);
 }
 
+void session_cut(linnet_session *s, size_t n)
+{
+    s->n = n;
+    go_back(s);
+    kv_truncate(s, s->valid);
+    draft_cut(s);
+}
+
 linnet_status linnet_session_rollback(linnet_session *s, size_t length, linnet_error *error)
 {
     if (length > s->n)
         return err_set(error, LINNET_INVALID, "cannot roll back to %zu: the session has %zu tokens", length, s->n);
-    s->n = length;
-    go_back(s);
-    kv_truncate(s, s->valid);
+    session_cut(s, length);
     return LINNET_OK;
-}
-
-static size_t rows_wanted(const linnet_item *it)
-{
-    return it->want == LINNET_WANT_ALL ? it->n_tokens : it->want == LINNET_WANT_LAST ? 1 : 0;
 }
 
 static linnet_status check_item(struct linnet_context *c, const linnet_item *it, size_t i, linnet_error *e)
@@ -261,66 +294,59 @@ static linnet_status check_item(struct linnet_context *c, const linnet_item *it,
     return LINNET_OK;
 }
 
-/* Room to remember n items and their logits. */
-static linnet_status grow_items(struct linnet_context *c, const linnet_item *items, size_t n, linnet_error *e)
+/* Note what is wanted of a batch row. Rows with logits come first: the others wait at the end of the list. */
+static void add_output(struct linnet_context *c, size_t row, bool logits, float *hidden, size_t *waiting)
 {
-    if (n > c->cap_items || !c->item_logits) {
-        size_t *rows = realloc(c->item_logits, (n + 1) * sizeof *rows);
-        if (rows)
-            c->item_logits = rows;
-        uint8_t *want = realloc(c->item_want, n + 1);
-        if (want)
-            c->item_want = want;
-        size_t *len = realloc(c->item_n, (n + 1) * sizeof *len);
-        if (len)
-            c->item_n = len;
-        if (!rows || !want || !len)
-            return err_memory(e, "a list of items", n * sizeof *rows);
-        c->cap_items = n;
-    }
-    size_t total = 0;
-    for (size_t i = 0; i < n; i++) {
-        c->item_logits[i] = total;
-        c->item_want[i] = (uint8_t)items[i].want;
-        c->item_n[i] = items[i].n_tokens;
-        total += rows_wanted(&items[i]);
-    }
-    c->n_logits = total;
-    if (total <= c->cap_logits)
-        return LINNET_OK;
-    size_t size;
-    if (!size_mul(total, c->m->facts.n_vocab, &size) || !size_mul(size, sizeof(float), &size))
-        size = SIZE_MAX;
-    free(c->logits);
-    c->cap_logits = 0;
-    c->logits = size == SIZE_MAX ? NULL : malloc(size);
-    if (!c->logits)
-        return err_memory(e, "logits; ask for fewer rows at once", size);
-    c->cap_logits = total;
-    return LINNET_OK;
+    size_t at = logits ? c->n_logit_rows++ : hidden ? c->n_batch - ++*waiting : SIZE_MAX;
+    if (at == SIZE_MAX)
+        return;
+    c->out_row[at] = (int32_t)row;
+    c->keep[at] = hidden;
 }
 
-/* Add up to `room` of an item's rows, from row `done` on, as a span; less when a checkpoint is due. `valid` is where
- * its session stood at first. */
-static size_t add_span(struct linnet_context *c, const linnet_item *it, size_t valid, size_t done, size_t room)
+static void join_outputs(struct linnet_context *c, size_t waiting)
 {
+    size_t to = c->n_logit_rows, from = c->n_batch - waiting;
+    memmove(c->out_row + to, c->out_row + from, waiting * sizeof *c->out_row);
+    memmove(c->keep + to, c->keep + from, waiting * sizeof *c->keep);
+    c->n_out = to + waiting;
+}
+
+/* The items of a run, and how far it has come. */
+struct progress {
+    const linnet_item *items;
+    const float *const *hidden; /* [n_items] -> [n_tokens][d_model], or NULL */
+    size_t n_items;
+    size_t i, done;  /* item, its rows done */
+    size_t valid;    /* where item i's session stood at first */
+    size_t waiting;  /* rows of the batch with a hidden state and without logits */
+};
+
+/* Add up to `room` of the present item's rows as a span; less when a checkpoint is due. */
+static void add_span(struct linnet_context *c, struct progress *p, size_t room)
+{
+    const linnet_item *it = &p->items[p->i];
     const linnet_session *s = it->session;
-    size_t again = s->n - valid, total = again + it->n_tokens;
-    size_t n = total - done < room ? total - done : room;
-    size_t stop = state_next_stop(s, valid + done) - (valid + done);
+    size_t again = s->n - p->valid, total = again + it->n_tokens, d = c->m->facts.d_model;
+    size_t n = total - p->done < room ? total - p->done : room;
+    size_t stop = state_next_stop(s, p->valid + p->done) - (p->valid + p->done);
     n = n < stop ? n : stop;
-    c->spans[c->n_spans] = (struct span){it->session, c->n_rows, n, (int32_t)(valid + done)};
-    for (size_t t = done; t < done + n; t++) {
+    c->spans[c->n_spans] = (struct span){it->session, c->n_rows, n, (int32_t)(p->valid + p->done)};
+    for (size_t t = p->done; t < p->done + n; t++) {
         size_t row = c->n_rows++;
-        c->token[row] = t < again ? s->tokens[valid + t] : it->tokens[t - again];
-        c->pos[row] = (int32_t)(valid + t);
+        c->token[row] = t < again ? s->tokens[p->valid + t] : it->tokens[t - again];
+        c->pos[row] = (int32_t)(p->valid + t);
         c->span_of[row] = (uint32_t)c->n_spans;
-        bool wanted = it->want == LINNET_WANT_ALL || (it->want == LINNET_WANT_LAST && t + 1 == total);
-        if (wanted && t >= again)
-            c->out_row[c->n_out++] = (int32_t)row;
+        c->given[row] = NULL;
+        if (t < again)
+            continue;
+        if (p->hidden && c->pos[row] > 0)
+            c->given[row] = p->hidden[p->i] + (t - again) * d;
+        add_output(c, row, outputs_has_logits(&c->outputs, p->i, t - again), outputs_hidden(c, p->i, t - again),
+                   &p->waiting);
     }
     c->n_spans++;
-    return n;
+    p->done += n;
 }
 
 /* Run the batch; sessions that took part have come further even when it fails. */
@@ -345,25 +371,26 @@ static linnet_status run_batch(struct linnet_context *c, linnet_error *e)
     return s;
 }
 
-static linnet_status run_batches(struct linnet_context *c, const linnet_item *items, size_t n_items, linnet_error *e)
+static linnet_status run_batches(struct linnet_context *c, struct progress *p, linnet_error *e)
 {
-    size_t i = 0, done = 0, logits = 0, valid = 0;
-    while (i < n_items) {
+    size_t logits = 0;
+    while (p->i < p->n_items) {
         bool cut = false; /* a session is in a batch once: what is left of it waits for the next */
-        c->n_rows = c->n_spans = c->n_out = 0;
-        c->logits_out = c->logits ? c->logits + logits * c->m->facts.n_vocab : NULL;
-        while (i < n_items && c->n_rows < c->n_batch && !cut) {
-            if (done == 0)
-                valid = items[i].session->valid;
-            size_t total = items[i].session->n - valid + items[i].n_tokens;
-            done += add_span(c, &items[i], valid, done, c->n_batch - c->n_rows);
-            cut = done < total;
+        c->n_rows = c->n_spans = c->n_logit_rows = p->waiting = 0;
+        c->logits_out = c->outputs.logits ? c->outputs.logits + logits * c->m->facts.n_vocab : NULL;
+        while (p->i < p->n_items && c->n_rows < c->n_batch && !cut) {
+            const linnet_session *s = p->items[p->i].session;
+            if (p->done == 0)
+                p->valid = s->valid;
+            add_span(c, p, c->n_batch - c->n_rows);
+            cut = p->done < s->n - p->valid + p->items[p->i].n_tokens;
             if (!cut) {
-                i++;
-                done = 0;
+                p->i++;
+                p->done = 0;
             }
         }
-        logits += c->n_out;
+        join_outputs(c, p->waiting);
+        logits += c->n_logit_rows;
         linnet_status s = run_batch(c, e);
         if (s != LINNET_OK)
             return s;
@@ -382,16 +409,18 @@ static linnet_status check_items(struct linnet_context *c, const linnet_item *it
     return s;
 }
 
-linnet_status linnet_run(linnet_context *c, const linnet_item *items, size_t n_items, linnet_error *error)
+linnet_status context_run(struct linnet_context *c, const linnet_item *items, const float *const *hidden,
+                          size_t n_items, linnet_error *error)
 {
-    c->n_items = 0;
+    c->outputs.n_items = 0;
     linnet_status s = check_items(c, items, n_items, error);
     if (s != LINNET_OK)
         return s;
-    s = grow_items(c, items, n_items, error);
+    s = outputs_begin(c, items, n_items, error);
+    struct progress p = {.items = items, .hidden = hidden, .n_items = n_items};
     if (s == LINNET_OK)
-        s = run_batches(c, items, n_items, error);
-    atomic_store(&c->cancel, false);
+        s = run_batches(c, &p, error);
+    atomic_store(c->cancel, false);
     for (size_t i = 0; i < n_items; i++) {
         linnet_session *t = items[i].session;
         if (s != LINNET_OK) {
@@ -400,20 +429,14 @@ linnet_status linnet_run(linnet_context *c, const linnet_item *items, size_t n_i
         }
         memcpy(t->tokens + t->n, items[i].tokens, items[i].n_tokens * sizeof *t->tokens);
         t->n += items[i].n_tokens;
+        draft_appended(t, t->n - items[i].n_tokens);
     }
     if (s == LINNET_OK)
-        c->n_items = n_items;
+        c->outputs.n_items = n_items;
     return s;
 }
 
-const float *linnet_logits(const linnet_context *c, size_t item, size_t token)
+linnet_status linnet_run(linnet_context *c, const linnet_item *items, size_t n_items, linnet_error *error)
 {
-    if (item >= c->n_items || token >= c->item_n[item] || c->item_want[item] == LINNET_WANT_NONE)
-        return NULL;
-    size_t row = c->item_logits[item];
-    if (c->item_want[item] == LINNET_WANT_ALL)
-        row += token;
-    else if (token + 1 != c->item_n[item])
-        return NULL;
-    return c->logits + row * c->m->facts.n_vocab;
+    return context_run(c, items, NULL, n_items, error);
 }

@@ -52,6 +52,7 @@ struct linnet_session {
     size_t n_points;
     float *log; /* inputs of recurrent steps, rows log_from..log_to; NULL: none is kept */
     size_t log_from, log_to;
+    struct linnet_session *draft;       /* of the draft head, in ctx->draft; NULL: the model has none */
     uint8_t ***pages;                   /* [group][ctx->n_table] -> page data, NULL where there is none */
     bool in_batch;
 };
@@ -69,6 +70,22 @@ struct attn_block {
     uint32_t row0, n;
 };
 enum { ATTN_ROWS = 16 }; /* rows per attention block */
+
+/* What a run gives back. */
+struct output_item {
+    size_t n_tokens;
+    linnet_want want;
+    size_t logits, hidden; /* first row of each */
+};
+struct outputs {
+    struct output_item *items;
+    size_t n_items, cap_items;
+    float *logits; /* [cap_logits][n_vocab] */
+    size_t cap_logits;
+    float *hidden[2]; /* [cap_hidden][d_hidden], those of the last run in [turn] */
+    size_t cap_hidden[2];
+    unsigned turn;
+};
 
 struct linnet_context {
     struct linnet_model *m;
@@ -106,27 +123,56 @@ struct linnet_context {
     uint32_t *span_of;    /* [n_batch] */
     struct span *spans;   /* [n_batch] */
     struct attn_block *blocks; /* [n_batch + spans] */
-    size_t n_rows, n_spans, n_blocks, n_out;
-    int32_t *out_row; /* [n_batch] batch row of each output row */
+    size_t n_rows, n_spans, n_blocks;
+    size_t n_out, n_logit_rows; /* output rows; those with logits, which come first */
+    int32_t *out_row;           /* [n_batch] batch row of each output row */
+    float **keep;               /* [n_batch] where the hidden state of an output row goes, or NULL */
+    const float **given;        /* [n_batch] hidden state that came with a batch row, or NULL */
 
     /* rows by expert */
     int32_t *moe_count, *moe_start, *moe_active; /* [most experts] */
     int32_t *moe_x, *moe_y;                      /* [n_batch * most used] */
 
-    float *logits; /* [cap_logits][n_vocab] of the whole run */
-    size_t cap_logits, n_logits;
-    float *logits_out; /* where this batch's rows go */
-    const linnet_item *items;
-    size_t *item_logits; /* [n_items + 1] first logits row of each item */
-    uint8_t *item_want;
-    size_t *item_n;
-    size_t n_items, cap_items;
+    struct outputs outputs;
+    float *logits_out; /* where this batch's rows of logits go */
+
+    struct linnet_context *draft; /* of the draft head, or NULL */
+    linnet_item *draft_items;
+    const float **draft_hidden;
+    size_t cap_draft_items;
 
     uint64_t fingerprint; /* of model and layout, for saved sessions; 0 until it is asked for */
     linnet_observer observer;
     bool observed;
-    _Atomic bool cancel;
+    _Atomic bool *cancel; /* to the flag, which a context shares with that of its draft head */
+    _Atomic bool cancel_own;
 };
+
+/* context.c */
+/* A context for one plan of the model. */
+linnet_status context_create(struct linnet_model *m, const struct plan *p, const linnet_context_options *options,
+                             struct linnet_context **out, linnet_error *e);
+/* linnet_run(), with hidden [n_items] -> [n_tokens][d_model] for plans that take hidden states. */
+linnet_status context_run(struct linnet_context *c, const linnet_item *items, const float *const *hidden,
+                          size_t n_items, linnet_error *e);
+/* Forget what is at and after position n, which is not behind the session's end. */
+void session_cut(struct linnet_session *s, size_t n);
+
+/* outputs.c */
+/* Make room for what the items want. */
+linnet_status outputs_begin(struct linnet_context *c, const linnet_item *items, size_t n, linnet_error *e);
+void outputs_free(struct outputs *o);
+bool outputs_has_logits(const struct outputs *o, size_t item, size_t token);
+/* Where a hidden state goes; NULL when it is not wanted. */
+float *outputs_hidden(const struct linnet_context *c, size_t item, size_t token);
+
+/* draft.c */
+linnet_status draft_create(struct linnet_context *c, const linnet_context_options *options, linnet_error *e);
+void draft_free(struct linnet_context *c);
+/* Tokens from position `old` on were appended to s: guesses are forgotten. */
+void draft_appended(linnet_session *s, size_t old);
+/* s was rolled back. */
+void draft_cut(linnet_session *s);
 
 /* kv.c */
 linnet_status kv_init(struct linnet_context *c, linnet_error *e);

@@ -45,9 +45,14 @@ static size_t ceil_div(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
+static size_t rows_of(const struct linnet_context *c, const struct step *s)
+{
+    return s->logit_rows ? c->n_logit_rows : s->out_rows ? c->n_out : c->n_rows;
+}
+
 static void run_rows(struct linnet_context *c, size_t first, size_t last)
 {
-    size_t n = c->p->steps[first].out_rows ? c->n_out : c->n_rows;
+    size_t n = rows_of(c, &c->p->steps[first]);
     if (n == 0)
         return;
     struct rows_job job = {c, first, last, n, ceil_div(n, chunk_limit(c))};
@@ -95,7 +100,7 @@ static void product_chunk(void *arg, size_t chunk, unsigned worker)
 
 static void run_matmul(struct linnet_context *c, const struct step *s)
 {
-    size_t n = s->out_rows ? c->n_out : c->n_rows;
+    size_t n = rows_of(c, s);
     if (n == 0)
         return;
     struct act x = act_of(c, &s->a, s->quant, n);
@@ -333,7 +338,7 @@ static linnet_status run_plain(struct linnet_context *c, linnet_error *e)
             run_rows(c, i, next);
         else
             run_step(c, i);
-        if (atomic_load_explicit(&c->cancel, memory_order_relaxed))
+        if (atomic_load_explicit(c->cancel, memory_order_relaxed))
             return err_set(e, LINNET_CANCELLED, "the run was stopped by the caller");
     }
     return LINNET_OK;
@@ -344,8 +349,7 @@ static void capture(struct linnet_context *c, const struct step *s, struct view 
     if (v.reg < 0 || strcmp(c->p->regs[v.reg].name, c->observer.capture) != 0)
         return;
     const struct plan_reg *r = &c->p->regs[v.reg];
-    c->observer.captured(c->observer.user, s->layer, reg_row(c, v.reg, 0), r->out_rows ? c->n_out : c->n_rows,
-                         r->width);
+    c->observer.captured(c->observer.user, s->layer, reg_row(c, v.reg, 0), rows_of(c, s), r->width);
 }
 
 /* The last step that a skipped layer still runs. `i` is its OP_LAYER. */
@@ -381,7 +385,7 @@ static linnet_status run_observed(struct linnet_context *c, linnet_error *e)
                     capture(c, s, s->products[j].dst);
             }
         }
-        if (atomic_load_explicit(&c->cancel, memory_order_relaxed))
+        if (atomic_load_explicit(c->cancel, memory_order_relaxed))
             return err_set(e, LINNET_CANCELLED, "the run was stopped by the caller");
     }
     return LINNET_OK;
@@ -466,6 +470,8 @@ linnet_status exec_init(struct linnet_context *c, linnet_error *e)
     c->token = ARENA_ARRAY(&c->arena, n, int32_t);
     c->pos = ARENA_ARRAY(&c->arena, n, int32_t);
     c->out_row = ARENA_ARRAY(&c->arena, n, int32_t);
+    c->keep = ARENA_ARRAY(&c->arena, n, float *);
+    c->given = ARENA_ARRAY(&c->arena, n, const float *);
     c->span_of = ARENA_ARRAY(&c->arena, n, uint32_t);
     c->spans = ARENA_ARRAY(&c->arena, n, struct span);
     c->blocks = ARENA_ARRAY(&c->arena, n, struct attn_block);
@@ -475,7 +481,7 @@ linnet_status exec_init(struct linnet_context *c, linnet_error *e)
     c->moe_x = ARENA_ARRAY(&c->arena, n * used, int32_t);
     c->moe_y = ARENA_ARRAY(&c->arena, n * used, int32_t);
     bool all = c->scratch && c->attn_q && c->attn_out && c->attn_range && c->attn_sinks && c->token && c->pos &&
-               c->out_row && c->span_of && c->spans && c->blocks && c->moe_count && c->moe_start &&
+               c->out_row && c->keep && c->given && c->span_of && c->spans && c->blocks && c->moe_count && c->moe_start &&
                c->moe_active && c->moe_x && c->moe_y;
     if (!all || !map_registers(c))
         return err_memory(e, "working memory of a context; a smaller n_batch needs less",

@@ -4,7 +4,8 @@
  * Layout, little-endian:
  *     "LINNETSN", u32 version, u32 0, u64 fingerprint of the model and the KV layout, u64 tokens, u64 valid,
  *     u64 size of the body, u64 hash of the header up to here;
- *     body: i32 tokens[tokens]; for each KV group and page: u8 present, then the page; f32 state[state_floats];
+ *     body: i32 tokens[tokens]; for each KV group and page: u8 present, then the page; f32 state[state_floats]; with a
+ *     draft head u64 rows of it, then their tokens and pages likewise;
  *     u64 hash of the body.
  * The fingerprint covers the architecture's keys, every tensor's name, type and shape, samples of the weights, the KV
  * types and page layout: what decides whether state computed there means the same here.
@@ -74,7 +75,7 @@ static uint64_t fingerprint(struct linnet_context *c)
     }
     for (size_t i = 0; i < gguf_n_tensors(g); i++)
         h = hash_tensor(h, gguf_tensor_at(g, i));
-    uint64_t layout[] = {(uint64_t)c->kv_k, (uint64_t)c->kv_v, KV_PAGE, c->n_groups, c->p->state_floats};
+    uint64_t layout[] = {(uint64_t)c->kv_k, (uint64_t)c->kv_v, KV_PAGE, c->n_groups, c->p->state_floats, c->draft != NULL};
     h = hash64(h, layout, sizeof layout);
     for (uint32_t i = 0; i < c->n_groups; i++) {
         uint64_t group[] = {c->groups[i].window, c->groups[i].page_bytes};
@@ -123,6 +124,11 @@ static void put_body(struct sink *s, const linnet_session *x)
         }
     if (x->state)
         put(s, x->state, c->p->state_floats * sizeof(float));
+    if (!x->draft)
+        return;
+    uint64_t rows = x->draft->n;
+    put(s, &rows, sizeof rows);
+    put_body(s, x->draft);
 }
 
 linnet_status linnet_session_save(const linnet_session *session, const char *path, linnet_error *error)
@@ -197,32 +203,48 @@ static linnet_status check_file(struct linnet_context *c, const struct mapfile *
     return LINNET_OK;
 }
 
-/* The hash of the body as the writer computed it: piece by piece. */
-static linnet_status read_body(linnet_session *s, const struct header *h, struct source *in, const char *path,
-                               linnet_error *e)
+/* Fill s, a new session, with n <= n_ctx tokens of which `valid` have been run. *good false: the source is damaged. */
+static linnet_status read_session(linnet_session *s, size_t n, size_t valid, struct source *in, bool *good,
+                                  linnet_error *e)
 {
     struct linnet_context *c = s->ctx;
-    bool good = get(in, s->tokens, (size_t)h->n * sizeof *s->tokens);
-    for (size_t i = 0; good && i < h->n; i++)
-        good = s->tokens[i] >= 0 && (uint32_t)s->tokens[i] < c->m->facts.n_vocab;
+    *good = get(in, s->tokens, n * sizeof *s->tokens);
+    for (size_t i = 0; *good && i < n; i++)
+        *good = s->tokens[i] >= 0 && (uint32_t)s->tokens[i] < c->m->facts.n_vocab;
     for (uint32_t g = 0; g < c->n_groups; g++)
-        for (size_t i = 0; good && i < n_pages((size_t)h->valid); i++) {
+        for (size_t i = 0; *good && i < n_pages(valid); i++) {
             uint8_t present = 0;
-            good = get(in, &present, 1) && present <= 1;
-            if (!good || !present)
+            *good = get(in, &present, 1) && present <= 1;
+            if (!*good || !present)
                 continue;
             linnet_status status = kv_add_page(s, g, i, e);
             if (status != LINNET_OK)
                 return status;
-            good = get(in, s->pages[g][i], c->groups[g].page_bytes);
+            *good = get(in, s->pages[g][i], c->groups[g].page_bytes);
         }
-    if (good && s->state)
-        good = get(in, s->state, c->p->state_floats * sizeof(float));
+    if (*good && s->state)
+        *good = get(in, s->state, c->p->state_floats * sizeof(float));
+    s->n = n;
+    state_restored(s, valid);
+    if (!*good || !s->draft)
+        return LINNET_OK;
+    uint64_t rows = 0;
+    *good = get(in, &rows, sizeof rows) && rows <= c->n_ctx;
+    return *good ? read_session(s->draft, (size_t)rows, (size_t)rows, in, good, e) : LINNET_OK;
+}
+
+/* The hash of the body as the writer computed it: piece by piece. */
+static linnet_status read_body(linnet_session *s, const struct header *h, struct source *in, const char *path,
+                               linnet_error *e)
+{
+    bool good;
+    linnet_status status = read_session(s, (size_t)h->n, (size_t)h->valid, in, &good, e);
+    if (status != LINNET_OK)
+        return status;
     uint64_t sum;
-    s->n = (size_t)h->n;
-    state_restored(s, (size_t)h->valid);
     struct sink check = {0};
-    put_body(&check, s);
+    if (good)
+        put_body(&check, s);
     if (!good || !get(in, &sum, sizeof sum) || in->left || sum != check.hash)
         return err_set(e, LINNET_FORMAT, "'%s' is damaged", path);
     return LINNET_OK;

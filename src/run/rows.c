@@ -269,6 +269,21 @@ static void do_select(struct linnet_context *c, const struct step *s, size_t row
     memcpy(view_row(c, &s->dst, row), view_row(c, &s->a, (size_t)c->out_row[row]), s->a.width * sizeof(float));
 }
 
+static void do_given(struct linnet_context *c, const struct step *s, size_t row)
+{
+    float *y = view_row(c, &s->dst, row);
+    if (c->given[row])
+        memcpy(y, c->given[row], s->dst.width * sizeof *y);
+    else
+        memset(y, 0, s->dst.width * sizeof *y);
+}
+
+static void do_hidden(struct linnet_context *c, const struct step *s, size_t row)
+{
+    if (c->keep[row])
+        memcpy(c->keep[row], view_row(c, &s->a, row), s->a.width * sizeof(float));
+}
+
 static void do_combine(struct linnet_context *c, const struct step *s, size_t row)
 {
     float *y = view_row(c, &s->dst, row);
@@ -317,4 +332,5 @@ row_fn *const row_fns[OP_COUNT] = {
     [OP_KV_STORE] = do_kv_store, [OP_QUANTISE] = do_quantise,   [OP_ROUTE] = do_route,
     [OP_COMBINE] = do_combine,   [OP_SELECT] = do_select,       [OP_MUL_EACH] = do_mul_each,
     [OP_LERP] = do_lerp,         [OP_DOT_MUL] = do_dot_mul,     [OP_MIX] = do_mix,
+    [OP_GIVEN] = do_given,       [OP_HIDDEN] = do_hidden,
 };

@@ -1,5 +1,5 @@
 /*
- * What every builder begins and ends with.
+ * What every builder begins and ends with, and the NextN block around a layer of any family.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -20,6 +20,12 @@ void read_facts(struct loader *l)
     m->n_layer = m->n_layer_all - nextn;
     m->d_model = key_u32(l, "embedding_length", 1, LIMIT_WIDTH);
     m->n_ctx_train = key_u32(l, "context_length", 1, INT32_MAX);
+    l->il = (int32_t)m->n_layer;
+    bool head = nextn && has(l, "nextn.eh_proj.weight");
+    l->il = 0;
+    if (head && !has(l, "attn_norm.weight"))
+        load_fail(l, LINNET_UNSUPPORTED, "this file holds the NextN block of a %s model without the model: open the file that has both",
+                  l->arch);
     l->il = -1;
     uint64_t rows = tensor_dim(l, "token_embd.weight", 1);
     if (rows == 0 || rows > LIMIT_VOCAB)
@@ -92,40 +98,97 @@ struct view layer_norm(struct loader *l, const char *name, struct view x, float 
     return plan_norm(l->p, name, NORM_LAYER, x, w, vec(l, bias, view_size(x)), eps);
 }
 
-void build_head(struct loader *l, const struct head_desc *d, struct view x)
+/* The logits of hidden state x, which the caller may have too. */
+static void append_logits(struct loader *l, const struct head_desc *d, const struct matrix *w, const float *bias,
+                          struct view x)
 {
-    struct plan *p = l->p;
-    const struct model_facts *m = &l->m->facts;
-    l->il = -1;
-    plan_begin_layer(p, -1, x);
-    x = plan_select(p, x);
-    char weight[64], bias[64];
-    snprintf(weight, sizeof weight, "%s.weight", d->norm_name);
-    snprintf(bias, sizeof bias, "%s.bias", d->norm_name);
-    x = plan_norm(p, "output_norm", d->norm, x, vec(l, weight, m->d_model),
-                  d->norm_bias ? vec(l, bias, m->d_model) : NULL, d->eps);
-    const struct matrix *w = d->tie == TIE_ALWAYS ? NULL : mat_opt(l, "output", m->n_vocab, m->d_model);
-    if (!w && d->tie == TIE_NEVER)
-        w = mat(l, "output", m->n_vocab, m->d_model);
-    if (!w)
-        w = mat(l, "token_embd", m->n_vocab, m->d_model);
-    struct view y = plan_matmul(p, "logits", w, bias_opt(l, "output", m->n_vocab), x);
+    plan_hidden(l->p, x);
+    struct view y = plan_matmul(l->p, "logits", w, bias, x);
     if (y.reg < 0)
         return;
-    plan_scale(p, y, d->logit_mul);
-    plan_softcap(p, y, d->softcap);
-    p->logits = y;
+    plan_scale(l->p, y, d->logit_mul);
+    plan_softcap(l->p, y, d->softcap);
+    l->p->logits = y;
+}
+
+static const struct matrix *output_matrix(struct loader *l, enum tie tie)
+{
+    const struct model_facts *m = &l->m->facts;
+    const struct matrix *w = tie == TIE_ALWAYS ? NULL : mat_opt(l, "output", m->n_vocab, m->d_model);
+    if (!w && tie == TIE_NEVER)
+        w = mat(l, "output", m->n_vocab, m->d_model);
+    return w ? w : mat(l, "token_embd", m->n_vocab, m->d_model);
+}
+
+/* The final norm of the output rows of x, from tensor `name` of the layer l->il. */
+static struct view final_norm(struct loader *l, const struct head_desc *d, const char *name, struct view x)
+{
+    const uint32_t n = l->m->facts.d_model;
+    char weight[64], bias[64];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    const float *w = vec(l, weight, n), *b = d->norm_bias ? vec(l, bias, n) : NULL;
+    plan_begin_layer(l->p, -1, x);
+    x = plan_select(l->p, x);
+    return plan_norm(l->p, "output_norm", d->norm, x, w, b, d->eps);
+}
+
+void build_head(struct loader *l, const struct head_desc *d, struct view x)
+{
+    l->il = -1;
+    x = final_norm(l, d, d->norm_name, x);
+    const struct matrix *w = output_matrix(l, d->tie);
+    append_logits(l, d, w, bias_opt(l, "output", l->m->facts.n_vocab), x);
+}
+
+/*
+ * Row p of the block sees token p and the trunk's hidden state of token p - 1 (zeros before the first), and predicts
+ * token p + 1: x = W [enorm(embedding) ; hnorm(hidden)], one layer, a norm, a head. Embedding, norm and head are its
+ * own where the file has them, else the trunk's. Only the first of several blocks is run; its hidden state can take
+ * the trunk's place for one token more.
+ */
+void build_nextn(struct loader *l, const struct head_desc *d, layer_fn *layer, void *family)
+{
+    struct plan *p = l->p;
+    const uint32_t n = l->m->facts.d_model, n_vocab = l->m->facts.n_vocab, il = l->m->facts.n_layer;
+    l->il = -1;
+    const struct matrix *embed = mat(l, "token_embd", n_vocab, n), *out = output_matrix(l, d->tie);
+    l->il = (int32_t)il;
+    const struct matrix *own_embed = mat_opt(l, "nextn.embed_tokens", n_vocab, n);
+    const struct matrix *own_out = mat_opt(l, "nextn.shared_head_head", n_vocab, n);
+    const float *enorm = vec(l, "nextn.enorm.weight", n), *hnorm = vec(l, "nextn.hnorm.weight", n);
+
+    struct view token = plan_embed(p, own_embed ? own_embed : embed);
+    struct view hidden = plan_given(p, "hidden", n);
+    struct view both = plan_new(p, "token_hidden", width_mul(l, "token and hidden state", n, 2));
+    plan_norm_to(p, d->norm, view_part(both, 0, n), token, enorm, NULL, d->eps);
+    plan_norm_to(p, d->norm, view_part(both, n, n), hidden, hnorm, NULL, d->eps);
+    struct view x = plan_matmul(p, "nextn", mat(l, "nextn.eh_proj", n, both.width), NULL, both);
+    layer(l, family, il, x);
+
+    l->il = (int32_t)il;
+    const char *norm = has(l, "nextn.shared_head_norm.weight") ? "nextn.shared_head_norm"
+                       : has(l, "layer_output_norm.weight")    ? "layer_output_norm"
+                                                               : NULL;
+    l->il = norm ? (int32_t)il : -1;
+    x = final_norm(l, d, norm ? norm : d->norm_name, x);
+    l->il = -1;
+    append_logits(l, d, own_out ? own_out : out, NULL, x);
+}
+
+struct head_desc plain_head(const struct family *f, const char *norm_name, float eps)
+{
+    return (struct head_desc){.norm_name = norm_name,
+                              .norm = f->norm,
+                              .norm_bias = f->norm_bias,
+                              .eps = eps,
+                              .tie = f->tie,
+                              .logit_mul = 1.0f,
+                              .softcap = 0.0f};
 }
 
 void build_plain_head(struct loader *l, const struct family *f, const char *norm_name, float eps, struct view x)
 {
-    build_head(l,
-               &(struct head_desc){.norm_name = norm_name,
-                                   .norm = f->norm,
-                                   .norm_bias = f->norm_bias,
-                                   .eps = eps,
-                                   .tie = f->tie,
-                                   .logit_mul = 1.0f,
-                                   .softcap = 0.0f},
-               x);
+    const struct head_desc d = plain_head(f, norm_name, eps);
+    build_head(l, &d, x);
 }

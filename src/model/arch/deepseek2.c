@@ -45,8 +45,9 @@ static enum router_kind router_when_absent(const struct model_facts *m, enum rou
     return glm ? ROUTER_SIGMOID : usual;
 }
 
-static void layer(struct loader *l, const struct deepseek *d, uint32_t il, struct view x)
+static void layer(struct loader *l, void *family, uint32_t il, struct view x)
 {
+    const struct deepseek *d = family;
     l->il = (int32_t)il;
     plan_begin_layer(l->p, l->il, x);
     struct view h = rms_norm(l, "attn_norm", x, d->eps);
@@ -72,16 +73,13 @@ void build_deepseek2(struct loader *l, const struct family *f)
     d.n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
     d.d_ff = d.n_lead ? key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH) : 0;
     key_ignore(l, "feed_forward_length");
+    const struct head_desc head = plain_head(f, "output_norm", d.eps);
+    if (l->draft) {
+        build_nextn(l, &head, layer, &d);
+        return;
+    }
     struct view x = plan_embed(l->p, mat(l, "token_embd", m->n_vocab, m->d_model));
     for (uint32_t il = 0; il < m->n_layer && l->status == LINNET_OK; il++)
         layer(l, &d, il, x);
-    build_head(l,
-               &(struct head_desc){.norm_name = "output_norm",
-                                   .norm = f->norm,
-                                   .norm_bias = f->norm_bias,
-                                   .eps = d.eps,
-                                   .tie = f->tie,
-                                   .logit_mul = 1.0f,
-                                   .softcap = 0.0f},
-               x);
+    build_head(l, &head, x);
 }

@@ -187,8 +187,9 @@ static void residual(struct loader *l, const struct dense *d, struct view x, str
     plan_add(l->p, x, x, y);
 }
 
-static void layer(struct loader *l, const struct dense *d, uint32_t il, struct view x)
+static void layer(struct loader *l, void *family, uint32_t il, struct view x)
 {
+    const struct dense *d = family;
     bool before = d->place != PLACE_POST;
     bool after = d->place == PLACE_POST || d->place == PLACE_BOTH;
     l->il = (int32_t)il;
@@ -244,7 +245,7 @@ static void read_all(struct loader *l, struct dense *d)
     const struct family *f = d->f;
     read_facts(l);
     skip_dead_keys(l);
-    d->n_layer = l->m->facts.n_layer;
+    d->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's */
     d->d_model = l->m->facts.d_model;
     d->eps = key_f32(l, f->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
     read_heads(l, d->n_layer, false, &d->heads);
@@ -278,6 +279,17 @@ void build_dense(struct loader *l, const struct family *f)
     read_all(l, d);
     if (l->status != LINNET_OK)
         return;
+    const struct head_desc head = {.norm_name = "output_norm",
+                                   .norm = f->norm,
+                                   .norm_bias = f->norm_bias,
+                                   .eps = d->eps,
+                                   .tie = f->tie,
+                                   .logit_mul = logit_multiplier(l, d),
+                                   .softcap = softcap_key(l, "final_logit_softcapping", f->final_softcap)};
+    if (l->draft) {
+        build_nextn(l, &head, layer, d);
+        return;
+    }
     struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, d->d_model));
     plan_scale(l->p, x, embedding_scale(l, d));
     if (f->positions) {
@@ -286,13 +298,5 @@ void build_dense(struct loader *l, const struct family *f)
     }
     for (uint32_t il = 0; il < d->n_layer && l->status == LINNET_OK; il++)
         layer(l, d, il, x);
-    build_head(l,
-               &(struct head_desc){.norm_name = "output_norm",
-                                   .norm = f->norm,
-                                   .norm_bias = f->norm_bias,
-                                   .eps = d->eps,
-                                   .tie = f->tie,
-                                   .logit_mul = logit_multiplier(l, d),
-                                   .softcap = softcap_key(l, "final_logit_softcapping", f->final_softcap)},
-               x);
+    build_head(l, &head, x);
 }

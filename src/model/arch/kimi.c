@@ -6,7 +6,7 @@
  *     x += attention(N x);  x += FFN(N' x)
  *
  * Kimi K3 lets each half of a layer read, instead of x, a mix of x and the states that x had at the beginning of each
- * block of layers, where the residual stream starts anew (attention residuals). NextN blocks are no part of the trunk.
+ * block of layers, where the residual stream starts anew (attention residuals). Ling 3 may have a NextN block.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -31,7 +31,7 @@ struct kimi {
 static bool read_common(struct loader *l, struct kimi *m)
 {
     read_facts(l);
-    m->n_layer = l->m->facts.n_layer;
+    m->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's */
     m->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
     if (!key_is_array(l, "attention.head_count_kv"))
         load_fail(l, LINNET_FORMAT, "metadata key '%s.attention.head_count_kv' must be an array with 0 for each layer of "
@@ -136,8 +136,9 @@ static struct view recall(struct loader *l, const struct kimi *m, const char *sc
     return plan_mix(l->p, "recalled", past, x, w, m->eps);
 }
 
-static void layer(struct loader *l, struct kimi *m, uint32_t il, struct view x)
+static void layer(struct loader *l, void *family, uint32_t il, struct view x)
 {
+    struct kimi *m = family;
     struct plan *p = l->p;
     l->il = (int32_t)il;
     plan_begin_layer(p, l->il, x);
@@ -159,6 +160,11 @@ static void build(struct loader *l, struct kimi *m)
 {
     struct plan *p = l->p;
     uint32_t d = l->m->facts.d_model;
+    const struct head_desc head = plain_head(m->f, "output_norm", m->eps);
+    if (l->draft) {
+        build_nextn(l, &head, layer, m);
+        return;
+    }
     struct view x = plan_embed(p, mat(l, "token_embd", l->m->facts.n_vocab, d));
     if (m->res_block) {
         uint32_t n = (m->n_layer + m->res_block - 1) / m->res_block;
@@ -168,15 +174,7 @@ static void build(struct loader *l, struct kimi *m)
         layer(l, m, il, x);
     l->il = -1;
     x = recall(l, m, "output_res_score.weight", x);
-    build_head(l,
-               &(struct head_desc){.norm_name = "output_norm",
-                                   .norm = m->f->norm,
-                                   .norm_bias = m->f->norm_bias,
-                                   .eps = m->eps,
-                                   .tie = m->f->tie,
-                                   .logit_mul = 1.0f,
-                                   .softcap = 0.0f},
-               x);
+    build_head(l, &head, x);
 }
 
 /* Read what all three have, then what `own` adds, and build. */

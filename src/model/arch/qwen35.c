@@ -8,6 +8,7 @@
 #include <math.h>
 
 struct qwen35 {
+    const struct family *f;
     uint32_t n_layer, d_ff;
     float eps;
     uint32_t recurrent[LIMIT_LAYERS]; /* is layer il a DeltaNet? */
@@ -93,8 +94,10 @@ static struct view attention(struct loader *l, const struct qwen35 *m, uint32_t 
     return block_attention(l, &d, h);
 }
 
-static void layer(struct loader *l, const struct qwen35 *m, const struct family *f, uint32_t il, struct view x)
+static void layer(struct loader *l, void *family, uint32_t il, struct view x)
 {
+    const struct qwen35 *m = family;
+    const struct family *f = m->f;
     l->il = (int32_t)il;
     plan_begin_layer(l->p, l->il, x);
     struct view h = rms_norm(l, "attn_norm", x, m->eps);
@@ -113,28 +116,28 @@ static void build(struct loader *l, const struct family *f, const struct layout 
         l->status = err_memory(l->e, "model description", sizeof *m);
         return;
     }
+    m->f = f;
     read_facts(l);
-    m->n_layer = l->m->facts.n_layer;
+    m->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's, */
     m->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
     read_kinds(l, m);
+    if (l->draft)
+        m->recurrent[m->n_layer - 1] = 0; /* and attends */
     read_gdn(l, m, layout);
     read_attention(l, m, f, layout);
     if (f->moe)
         key_ignore(l, "feed_forward_length");
     else
         m->d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
+    const struct head_desc head = plain_head(f, "output_norm", m->eps);
+    if (l->draft) {
+        build_nextn(l, &head, layer, m);
+        return;
+    }
     struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
     for (uint32_t il = 0; il < m->n_layer && l->status == LINNET_OK; il++)
-        layer(l, m, f, il, x);
-    build_head(l,
-               &(struct head_desc){.norm_name = "output_norm",
-                                   .norm = f->norm,
-                                   .norm_bias = false,
-                                   .eps = m->eps,
-                                   .tie = f->tie,
-                                   .logit_mul = 1.0f,
-                                   .softcap = 0.0f},
-               x);
+        layer(l, m, il, x);
+    build_head(l, &head, x);
 }
 
 void build_qwen3next(struct loader *l, const struct family *f)
