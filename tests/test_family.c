@@ -1,11 +1,9 @@
 /*
  * Families: the table against a second list, and what a model file must and may leave out.
  */
-#include "mkgguf.h"
+#include "made.h"
 
 #include "model/family.h"
-
-static linnet_error err;
 
 /* The facts that go silently wrong when a row is pasted in the wrong place (rope pairs above all). */
 static const struct {
@@ -78,51 +76,6 @@ static void every_dense_family_has_the_facts_of_the_second_list(void **state)
     assert_int_equal(n, sizeof facts / sizeof *facts);
     assert_null(family_of("Llama"));
     assert_null(family_of(""));
-}
-
-static linnet_status open_made(const struct mkgguf *g, linnet_model **m)
-{
-    char path[64];
-    linnet_model_options mo;
-    linnet_model_defaults(&mo);
-    mo.threads = 1;
-    mkgguf_temp(g, path);
-    *m = NULL;
-    err.text[0] = '\0';
-    linnet_status s = linnet_model_open(path, &mo, m, &err);
-    unlink(path);
-    return s;
-}
-
-/* Opening fails with `status`, and the text names `what`. */
-static void refused(const struct mkgguf *g, linnet_status status, const char *what)
-{
-    linnet_model *m;
-    linnet_status got = open_made(g, &m);
-    if (got != status || !strstr(err.text, what))
-        fail_msg("%s: wanted status %d naming '%s', got %d: %s", g->arch, (int)status, what, (int)got, err.text);
-}
-
-/* Logits after five tokens; the caller frees them. */
-static float *logits_of(const struct mkgguf *g, size_t *n)
-{
-    static const int32_t tokens[] = {1, 265, 290, 263, 277};
-    linnet_model *m;
-    linnet_context *c;
-    linnet_session *s;
-    linnet_model_info info;
-    assert_ok(open_made(g, &m), err);
-    assert_ok(linnet_context_create(m, NULL, &c, &err), err);
-    assert_ok(linnet_session_create(c, &s, &err), err);
-    linnet_item item = {s, tokens, 5, LINNET_WANT_LAST};
-    assert_ok(linnet_run(c, &item, 1, &err), err);
-    linnet_model_get_info(m, &info);
-    *n = info.n_vocab;
-    float *out = malloc(*n * sizeof *out);
-    memcpy(out, linnet_logits(c, 0, 4), *n * sizeof *out);
-    linnet_context_free(c);
-    linnet_model_close(m);
-    return out;
 }
 
 static void an_unknown_architecture_is_refused_by_name(void **state)
