@@ -151,14 +151,17 @@ asan:                  ## the tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SAN=address,undefined OPT="-O1 -g" check
 tsan:                  ## the tests of the thread pool and the executor under ThreadSanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT="-O1 -g" RUNNER="setarch -R" \
-	    ONLY="$(if $(filter %,$(ONLY)),test_pool test_exec% test_run%,$(ONLY))" check
+	    ONLY="$(if $(filter %,$(ONLY)),test_pool test_session test_generate,$(ONLY))" check
 
 # ---- the short way ----------------------------------------------------------------------------------------
 demo:                  ## install what is missing, build, pull a small model, ask it something
 	@sh tools/deps.sh
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(BUILD)/linnet pull smollm2
-	$(BUILD)/linnet run smollm2 -n 96 --temp 0 "Why is the sky blue?"
+	@echo; echo 'Why is the sky blue?'; echo
+	@printf '<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n' | \
+	    $(BUILD)/linnet run smollm2 --special -n 120 --temp 0
+	@echo; echo 'Next: $(BUILD)/linnet --help'
 
 deps:                  ## install missing packages: DEV=1 also those of lint and fuzz, CROSS=... of a cross build
 	@CROSS=$(CROSS) BUILD=$(BUILD) DEV=$(DEV) sh tools/deps.sh

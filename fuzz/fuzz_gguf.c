@@ -1,7 +1,7 @@
 /*
- * Fuzzing the GGUF reader: any bytes are opened, and whatever opens is read to the last key, string and
- * tensor byte through the functions that the engine uses. The reader may refuse; it may not crash, hang,
- * leak, or read outside of the bytes.
+ * Fuzzing the GGUF reader: any bytes are opened, and whatever opens is read to the last key, string
+ * and tensor byte through the functions that the engine uses. The reader may refuse; it may not
+ * crash, hang, leak, or read outside of the bytes.
  *
  * The tests include this file to run the same over inputs made by rule.
  */

@@ -17,8 +17,9 @@
 
 #include "linnet.h"
 
-/* Path of `name` in the shared conformance data ($LINNET_SHARED, else ../shared), or NULL when the data is
- * not there: then the test must call test_skip_shared(). The string is static, valid until the next call. */
+/* Path of `name` in the shared conformance data ($LINNET_SHARED, else ../shared), or NULL when the
+ * data is not there: then the test must call test_skip_shared(). The string is static, valid until
+ * the next call. */
 static inline const char *test_shared(const char *name)
 {
     static char path[4096];

@@ -1,8 +1,8 @@
 /*
  * Out of memory is a status: every allocation is made to fail once, and nothing crashes or leaks.
  *
- * This program replaces malloc and its relatives by versions that count and fail on demand, which the
- * sanitizers' own replacements do not allow: under them its tests are skipped.
+ * This program replaces malloc and its relatives by versions that count and fail on demand, which
+ * the sanitizers' own replacements do not allow: under them its tests are skipped.
  */
 #include "test.h"
 
@@ -88,8 +88,8 @@ void free(void *p)
 
 typedef linnet_status action(linnet_error *e);
 
-/* Run `act` with the first, second, ... allocation failing, until it needs no more of them. It must succeed
- * then, and have failed with LINNET_NO_MEMORY before; every time all memory is returned. */
+/* Run `act` with the first, second, ... allocation failing, until it needs no more of them. It must
+ * succeed then, and have failed with LINNET_NO_MEMORY before; every time all memory is returned. */
 static void fail_every_allocation(action *act)
 {
 #if REPLACE

@@ -13,7 +13,8 @@
 
 /* ---- helpers ---- */
 
-/* Open the bytes in `r`, which is freed. The status must be `expected`; a refusal's text must have `word`. */
+/* Open the bytes in `r`, which is freed. The status must be `expected`; a refusal's text must have
+ * `word`. */
 static void check(struct raw r, linnet_status expected, const char *word)
 {
     linnet_error e = {0};
@@ -592,7 +593,8 @@ static void the_layout_of_id_42_is_the_one_the_bytes_prove(void **state)
     check_q2_0(q2_0_file(large, 1, 64, 18), &narrow, large);
     check_q2_0(q2_0_file(large, 1, 128, 34), &wide, large);
     check_q2_0(q2_0_file(mixed, 4, 64, 18), (uint32_t[]){narrow, narrow, narrow, narrow}, mixed);
-    /* 1024 elements: 288 or 272 bytes, the same with padding; they follow the tensor that proves it */
+    /* 1024 elements: 288 or 272 bytes, the same with padding; they follow the tensor that proves
+     * it */
     check_q2_0(q2_0_file(mixed, 4, 128, 34), (uint32_t[]){wide, wide, wide, wide}, mixed);
     check_q2_0(q2_0_file(small, 1, 64, 18), &narrow, small);
     uint64_t three[] = {1024, 1024, 64}; /* nothing proves the other layout: the default */

@@ -4,8 +4,9 @@
 
 #include <stdbool.h>
 
-/* A decoder by the definition: a sequence is a character exactly when its bits, put together for some
- * length, are a scalar value whose encoding is the sequence. Returns the length, 0 when there is none. */
+/* A decoder by the definition: a sequence is a character exactly when its bits, put together for
+ * some length, are a scalar value whose encoding is the sequence. Returns the length, 0 when there
+ * is none. */
 static size_t naive_decode(const unsigned char *s, size_t n, uint32_t *cp)
 {
     for (size_t len = 1; len <= 4 && len <= n; len++) {

@@ -47,8 +47,8 @@ arrows() {
             may["kernel"] = "base quant kernel"
             may["text"] = "base gguf text"
             may["model"] = "base gguf quant kernel text model"
-            may["run"] = "base gguf quant kernel text model run"
-            may["decode"] = may["run"] " text decode"
+            may["run"] = may["model"] " run"
+            may["decode"] = may["run"] " decode"
             may["serve"] = may["decode"] " serve"
             may["cli"] = may["serve"] " cli"
         }

@@ -1,5 +1,6 @@
 /*
- * Arenas: chains of blocks that double in size up to 1 MiB. Large requests get a block of their own.
+ * Arenas: chains of blocks that double in size up to 1 MiB. Large requests get a block of their
+ * own.
  */
 #include "base/arena.h"
 

@@ -21,8 +21,8 @@ void arena_init(struct arena *a, size_t max);
 /* Free everything handed out. The arena is empty and usable again. */
 void arena_free(struct arena *a);
 
-/* Zeroed memory for `n` objects of `size` bytes, aligned to 64. NULL when the product overflows, the
- * maximum is passed or the system has none. n == 0 gives a valid pointer to nothing. */
+/* Zeroed memory for `n` objects of `size` bytes, aligned to 64. NULL when the product overflows,
+ * the maximum is passed or the system has none. n == 0 gives a valid pointer to nothing. */
 void *arena_alloc(struct arena *a, size_t n, size_t size);
 
 /* A NUL-terminated copy of the `n` bytes at `s`; NULL as above. */

@@ -14,9 +14,9 @@ struct cpu {
     bool avx512_vnni; /* and VNNI */
     bool avx512_bf16; /* and BF16 */
     /* aarch64 */
-    bool neon;    /* always on aarch64 */
-    bool dotprod; /* sdot, udot */
-    bool i8mm;    /* smmla, usdot */
+    bool neon;      /* always on aarch64 */
+    bool dotprod;   /* sdot, udot */
+    bool i8mm;      /* smmla, usdot */
     size_t l1d, l2; /* bytes per core; a safe guess where the system does not say */
 };
 

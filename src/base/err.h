@@ -7,8 +7,8 @@
 
 #include "linnet.h"
 
-/* Fill `e` (may be NULL) and return `status`, so that `return err_set(e, LINNET_FORMAT, "...")` reads well.
- * Text that does not fit is cut at a character boundary. */
+/* Fill `e` (may be NULL) and return `status`, so that `return err_set(e, LINNET_FORMAT, "...")`
+ * reads well. Text that does not fit is cut at a character boundary. */
 linnet_status err_set(linnet_error *e, linnet_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

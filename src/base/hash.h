@@ -1,7 +1,8 @@
 /*
- * A 64-bit hash for finding damage and telling things apart: not for secrets, not for tables that enemies fill.
- * Four lanes of multiply and rotate over 32-byte stripes, so that it runs at memory speed. Changing any one bit of the
- * input always changes the result: every step is a bijection of the lane.
+ * A 64-bit hash for finding damage and telling things apart: not for secrets, not for tables that
+ * enemies fill. Four lanes of multiply and rotate over 32-byte stripes, so that it runs at memory
+ * speed. Changing any one bit of the input always changes the result: every step is a bijection of
+ * the lane.
  */
 #ifndef LINNET_BASE_HASH_H
 #define LINNET_BASE_HASH_H

@@ -9,15 +9,17 @@
 
 #define UTF8_REPLACEMENT 0xFFFDu
 
-/* Decode the character at s[0..n). Writes the code point and returns its length 1..4. On an ill-formed
- * sequence (overlong, surrogate, above U+10FFFF, cut short) writes UTF8_REPLACEMENT and returns the length
- * of the maximal ill-formed prefix (Unicode 15, table 3-8), at least 1. n must be at least 1. */
+/* Decode the character at s[0..n). Writes the code point and returns its length 1..4. On an
+ * ill-formed sequence (overlong, surrogate, above U+10FFFF, cut short) writes UTF8_REPLACEMENT and
+ * returns the length of the maximal ill-formed prefix (Unicode 15, table 3-8), at least 1. n must
+ * be at least 1. */
 size_t utf8_decode(const char *s, size_t n, uint32_t *cp);
 
 /* Encode `cp` (a valid scalar value) into out[4]; returns the length 1..4. */
 size_t utf8_encode(uint32_t cp, char out[4]);
 
-/* Length that the lead byte `b` announces: 1..4, or 0 when no well-formed sequence starts with it. */
+/* Length that the lead byte `b` announces: 1..4, or 0 when no well-formed sequence starts with
+ * it. */
 size_t utf8_length(unsigned char b);
 
 /* Bytes at the end of s[0..n) that are the beginning of a character that more bytes could complete:

@@ -375,26 +375,31 @@ static void print_needs(const struct needs *n, const struct inspect_opts *o)
         printf("  cannot: %s\n", n->why.text);
         return;
     }
-    printf("  %s: %s of weights, %s of session state (%s positions, %s), %s of working memory\n",
-           cli_format_size(a, n->info.weight_bytes + n->memory.kv + n->memory.state + n->memory.work), cli_format_size(b, n->info.weight_bytes),
-           cli_format_size(c, n->memory.kv + n->memory.state), cli_format_int(ctx, n->n_ctx), o->kv, cli_format_size(d, n->memory.work));
+    printf(
+        "  %s: %s of weights, %s of session state (%s positions, %s), %s of working memory\n",
+        cli_format_size(a, n->info.weight_bytes + n->memory.kv + n->memory.state + n->memory.work),
+        cli_format_size(b, n->info.weight_bytes),
+        cli_format_size(c, n->memory.kv + n->memory.state), cli_format_int(ctx, n->n_ctx), o->kv,
+        cli_format_size(d, n->memory.work));
 }
 
 static json_t *json_needs(const struct needs *n, const struct inspect_opts *o)
 {
     if (!n->runs)
         return json_pack("{s:b, s:s}", "possible", 0, "why", n->why.text);
-    return json_pack("{s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "possible", 1, "n_ctx", (json_int_t)n->n_ctx, "kv_type",
-                     o->kv, "weight_bytes", (json_int_t)n->info.weight_bytes, "kv_bytes", (json_int_t)n->memory.kv,
+    return json_pack("{s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "possible", 1, "n_ctx",
+                     (json_int_t)n->n_ctx, "kv_type", o->kv, "weight_bytes",
+                     (json_int_t)n->info.weight_bytes, "kv_bytes", (json_int_t)n->memory.kv,
                      "state_bytes", (json_int_t)n->memory.state, "checkpoint_bytes",
-                     (json_int_t)n->memory.checkpoints, "work_bytes", (json_int_t)n->memory.work, "step_bytes", (json_int_t)n->info.step_bytes);
+                     (json_int_t)n->memory.checkpoints, "work_bytes", (json_int_t)n->memory.work,
+                     "step_bytes", (json_int_t)n->info.step_bytes);
 }
 
 static void print_plan(const struct needs *n)
 {
     char line[600];
-    printf("%splan%s  dispatch, layer, step, what it writes <- what it reads\n", cli_style(stdout, CLI_BOLD),
-           cli_style(stdout, CLI_PLAIN));
+    printf("%splan%s  dispatch, layer, step, what it writes <- what it reads\n",
+           cli_style(stdout, CLI_BOLD), cli_style(stdout, CLI_PLAIN));
     for (size_t i = 0; n->model && linnet_model_plan_line(n->model, i, line, sizeof line); i++)
         printf("%s\n", line);
     putchar('\n');

@@ -1,14 +1,14 @@
 /*
- * Weight formats: one descriptor per ggml type, found by id or name. Nothing else in the tree switches on
- * a type.
+ * Weight formats: one descriptor per ggml type, found by id or name. Nothing else in the tree
+ * switches on a type.
  *
- * Every block-quantised type is, to the arithmetic, the same thing: int8 values in groups of 16 or 32, each
- * group with a float scale and (some types) a float minimum:
+ * Every block-quantised type is, to the arithmetic, the same thing: int8 values in groups of 16 or
+ * 32, each group with a float scale and (some types) a float minimum:
  *
  *     value[i] = scale[g] * q[i] - min[g]        g = i / group, both operations rounded to f32
  *
- * `unpack` turns one block into that form exactly, so that decoding is bit-exact and matrix kernels need
- * one integer inner loop for all types.
+ * `unpack` turns one block into that form exactly, so that decoding is bit-exact and matrix kernels
+ * need one integer inner loop for all types.
  */
 #ifndef LINNET_QUANT_QUANT_H
 #define LINNET_QUANT_QUANT_H
@@ -60,14 +60,15 @@ enum quant_id {
 
 struct quant_type {
     uint32_t id;
-    const char *name;     /* as llama.cpp prints it: "q4_K", "iq2_xxs", "bf16" */
-    uint32_t block;       /* elements per block */
+    const char *name; /* as llama.cpp prints it: "q4_K", "iq2_xxs", "bf16" */
+    uint32_t block;   /* elements per block */
     uint32_t block_bytes;
-    uint32_t group;       /* elements per scale: 16 or 32; 0 for f32, f16, bf16 and the plain integers */
-    bool has_min;         /* min[] is not always zero */
-    bool weight;          /* may be a weight of a matrix product */
-    /* One block -> q[block], scale[block/group], min[block/group]. NULL when group is 0. min is written
-     * (zeros) even when has_min is false. Types whose scale covers more than a group repeat it. */
+    uint32_t group; /* elements per scale: 16 or 32; 0 for f32, f16, bf16 and the plain integers */
+    bool has_min;   /* min[] is not always zero */
+    bool weight;    /* may be a weight of a matrix product */
+    /* One block -> q[block], scale[block/group], min[block/group]. NULL when group is 0. min is
+     * written (zeros) even when has_min is false. Types whose scale covers more than a group repeat
+     * it. */
     void (*unpack)(const uint8_t *src, int8_t *q, float *scale, float *min);
     /* n elements (a multiple of block) -> f32, bit-exact. NULL for types that cannot be weights. */
     void (*decode)(const uint8_t *src, float *dst, size_t n);
