@@ -17,7 +17,10 @@ static char program_out[64000], program_err[16000]; /* of the last program that 
 static int program_begin(void **state)
 {
     (void)state;
-    return mkdtemp(program_folder) ? 0 : -1;
+    if (!mkdtemp(program_folder))
+        return -1;
+    setenv("XDG_CONFIG_HOME", program_folder, 1); /* not the configuration of who runs the tests */
+    return 0;
 }
 
 static int program_end(void **state)

@@ -128,6 +128,48 @@ static void exit_codes_tell_failure_from_misuse(void **state)
     program_assert_printed("Usage: linnet inspect [OPTIONS] MODEL");
 }
 
+static void configure(const char *text)
+{
+    char name[300];
+    snprintf(name, sizeof name, "mkdir -p %s/linnet", program_folder);
+    assert_int_equal(system(name), 0);
+    snprintf(name, sizeof name, "%s/linnet/config", program_folder);
+    FILE *f = fopen(name, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void the_configuration_file_gives_defaults_and_is_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *reason;
+    } wrong[] = {
+        {"# fine\n\nthraeds = 1\n", "linnet/config:3: no command has an option with a value named"},
+        {"rum.temp = 1\n", "config:1: there is no command 'rum'"},
+        {"inspect.json = yes\n", "config:1: this command has no such option with a value:"},
+        {"threads\n", "config:1: a line is KEY = VALUE"},
+        {"run.threads = 1\nrun.threads = many", "config:2: run.threads wants a whole number"},
+        {"threads = 100000 \n", "config:1: threads is out of range: 100000"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        configure(wrong[i].text);
+        program_run("run none.gguf", 2);
+        program_assert_said(wrong[i].reason);
+    }
+    configure("run.kv-type = f32 # no comment here\n");
+    program_run("run none.gguf", 2);
+    program_assert_said("cannot be 'f32 # no comment here'");
+    configure("\t run.kv-type=q8_0\r\nkv-type = f16");
+    program_run("run none.gguf", 1); /* good: the next thing that is wrong is the model */
+    program_assert_said("none.gguf");
+    configure("nonsense\n");
+    program_run("list", 2);
+    program_run("completion bash", 0); /* has no options: the file is not read */
+    configure("");
+}
+
 static void output_that_cannot_be_written_is_a_failure(void **state)
 {
     (void)state;
@@ -220,6 +262,7 @@ int main(void)
         cmocka_unit_test(programs_get_json_of_everything),
         cmocka_unit_test(a_missing_or_broken_model_is_one_line_of_error),
         cmocka_unit_test(exit_codes_tell_failure_from_misuse),
+        cmocka_unit_test(the_configuration_file_gives_defaults_and_is_checked),
         cmocka_unit_test(output_that_cannot_be_written_is_a_failure),
         cmocka_unit_test(help_fits_a_terminal),
         cmocka_unit_test(completions_and_manuals_cover_every_command),

@@ -330,7 +330,7 @@ static void stored_keys_and_values_are_those_of_the_number_formats(void **state)
     for (size_t n = 1; n <= MAX; n++) {
         fill(&x, n, n % 2 ? 1e-6f : 1000.0f);
         x.v[0] = n % 5 ? x.v[0] : 1e30f; /* beyond f16: infinity, not garbage */
-        for (int type = KV_F16; type <= KV_BF16; type++) {
+        for (enum kv_type type = KV_F16; type <= KV_BF16; type++) {
             assert_int_equal(kv_row_bytes(type, n), 2 * n);
             for (size_t i = 0; i < n; i++) {
                 const uint16_t h = type == KV_F16 ? half_of_f32(x.v[i]) : brain_of_f32(x.v[i]);
@@ -395,7 +395,7 @@ static void values_that_are_not_finite_survive_storing(void **state)
     float x[32] = {1, -INFINITY, NAN, INFINITY}, y[32];
     uint8_t bytes[128];
     FOR_TABLES(k) {
-        for (int type = 0; type < KV_TYPE_COUNT; type++) {
+        for (enum kv_type type = 0; type < KV_TYPE_COUNT; type++) {
             k->kv_store(type, x, bytes, 32);
             k->kv_load(type, bytes, y, 32);
             if (type == KV_Q8_0) {

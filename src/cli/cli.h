@@ -51,7 +51,7 @@ struct cli_list {
  *     {.flag = "--temp", CLI_NUMBER(struct run_opts, temp, 0, 10), .arg = "T", .def = "0.8",
  *      .help = "randomness; 0 always takes the likeliest token"}, */
 struct cli_opt {
-    const char *flag;    /* "--long-name" */
+    const char *flag;    /* "--long-name"; without the dashes, the key in the configuration file */
     char letter;         /* 'n' for -n, or 0 */
     enum cli_type type;  /* these down to `choices`: by the macros below */
     size_t offset;       /* of the field in the command's option struct */
@@ -113,15 +113,19 @@ struct cli_command {
 extern const struct cli_command *const cli_commands[];
 const struct cli_command *cli_find_command(const char *name); /* or NULL */
 
-/* Set the defaults, then parse argv[0..argc) (after the command's name) into `opts` (opts_size
- * bytes) and gather the positional arguments at the front of argv. Returns their number, or -1
- * after printing what is wrong. `*help` is set when --help or -h was given: then nothing else was
- * checked. */
+/* Set the defaults, then what the configuration file says (config.c), then parse argv[0..argc)
+ * (after the command's name) into `opts` (opts_size bytes) and gather the positional arguments at
+ * the front of argv. Returns their number, or -1 after printing what is wrong. `*help` is set when
+ * --help or -h was given: then nothing else was checked. */
 int cli_parse(const struct cli_command *cmd, void *opts, int argc, char **argv, bool *help);
 
 /* Set one option from text: true when it is in range. `what` names it in the error that is
  * printed. */
 bool cli_set_opt(const struct cli_opt *o, void *opts, const char *what, const char *text);
+
+/* Set the options of `cmd` that the configuration file names; false after printing what is
+ * wrong. */
+bool cli_apply_config(const struct cli_command *cmd, void *opts);
 
 void cli_print_help(const struct cli_command *cmd, FILE *f);
 void cli_print_overview(FILE *f);

@@ -6,12 +6,16 @@
 
 #include <string.h>
 
-/* Letters, digits and the punctuation of help texts, made safe inside single quotes and zsh
- * brackets. */
-static void put_quoted(const char *text, const char *drop)
+/* A quote inside single quotes: end them, an escaped quote, begin them again. */
+#define SHELL_QUOTE "'\\''"
+
+/* Text inside single quotes: characters of `drop` are left out, a quote becomes `quote`. */
+static void put_quoted(const char *text, const char *drop, const char *quote)
 {
     for (; *text; text++)
-        if (!strchr(drop, *text))
+        if (*text == '\'')
+            fputs(quote, stdout);
+        else if (!strchr(drop, *text))
             putchar(*text);
 }
 
@@ -96,12 +100,11 @@ static void print_zsh_action(enum cli_hint hint)
 
 static void print_zsh_option(const struct cli_opt *o)
 {
-    static const char drop[] = "'[]:\\";
     if (o->letter)
         printf(" \\\n            '(-%c %s)'{-%c,%s}'[", o->letter, o->flag, o->letter, o->flag);
     else
         printf(" \\\n            '%s%s[", o->type == CLI_TYPE_LIST ? "*" : "", o->flag);
-    put_quoted(o->help, drop);
+    put_quoted(o->help, "[]:\\", SHELL_QUOTE);
     putchar(']');
     if (o->type == CLI_TYPE_CHOICE) {
         printf(":%s:(", o->arg ? o->arg : "value");
@@ -127,7 +130,7 @@ static void print_zsh(void)
            "    commands=(\n");
     for (size_t i = 0; cli_commands[i]; i++) {
         printf("        '%s:", cli_commands[i]->name);
-        put_quoted(cli_commands[i]->summary, "':\\");
+        put_quoted(cli_commands[i]->summary, ":\\", SHELL_QUOTE);
         printf("'\n");
     }
     printf("    )\n"
@@ -146,7 +149,7 @@ static void print_zsh(void)
             print_zsh_option(o);
         for (const struct cli_arg *a = c->args; a && a->name; a++) {
             printf(" \\\n            '%s:", a->repeated ? "*" : a->optional ? ":" : "");
-            put_quoted(a->name, "':\\");
+            put_quoted(a->name, ":\\", SHELL_QUOTE);
             putchar(':');
             print_zsh_action(a->hint);
             putchar('\'');
@@ -167,7 +170,7 @@ static void print_fish(void)
     for (size_t i = 0; cli_commands[i]; i++) {
         const struct cli_command *c = cli_commands[i];
         printf("complete -c linnet -n __fish_use_subcommand -a %s -d '", c->name);
-        put_quoted(c->summary, "'\\");
+        put_quoted(c->summary, "\\", "\\'");
         printf("'\n");
         for (const struct cli_opt *o = c->opts; o && o->flag; o++) {
             printf("complete -c linnet -n '__fish_seen_subcommand_from %s' -l %s", c->name,
@@ -182,7 +185,7 @@ static void print_fish(void)
                 printf("'");
             }
             printf(" -d '");
-            put_quoted(o->help, "'\\");
+            put_quoted(o->help, "\\", "\\'");
             printf("'\n");
         }
         if (first_hint(c) == CLI_HINT_MODEL)

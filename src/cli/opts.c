@@ -214,6 +214,8 @@ int cli_parse(const struct cli_command *cmd, void *opts, int argc, char **argv, 
     for (const struct cli_opt *o = opts_of(cmd); !is_end(o); o++)
         if (o->def && !cli_set_opt(o, opts, o->flag, o->def))
             return -1;
+    if (!cli_apply_config(cmd, opts))
+        return -1;
     struct parser p = {.cmd = cmd, .opts = opts, .argc = argc, .argv = argv, .help = help};
     bool only_args = false;
     while (p.at < argc) {
