@@ -49,88 +49,89 @@ static inline void delta_store(float *p, vf x, size_t n)
 
 #define DELTA_INLINE static inline __attribute__((always_inline))
 
-/* Row i of the state: decayed, and read by k into w. */
-DELTA_INLINE void delta_decay(float *s, size_t d_k, size_t i, const struct delta_at *p, bool each, size_t vecs,
-                              vf *w)
+/* Row s, the i-th, of the state: decayed, and read by k into w. */
+DELTA_INLINE void delta_decay(float *s, size_t i, const struct delta_at *p, bool each, size_t vecs, vf *w)
 {
     const vf a = v_set(each ? p->decay[i] : p->decay[0]), k = v_set(p->k[i]);
     for (size_t c = 0; c < vecs; c++) {
-        const vf x = v_mul(v_load(s + (c * d_k + i) * LANES), a);
+        const vf x = v_mul(v_load(s + c * LANES), a);
         w[c] = v_fma(x, k, w[c]);
-        v_store(s + (c * d_k + i) * LANES, x);
+        v_store(s + c * LANES, x);
     }
 }
 
-/* Row i of the state: corrected by k and e, and read by q into o. */
-DELTA_INLINE void delta_correct(float *s, size_t d_k, size_t i, const struct delta_at *p, size_t vecs, const vf *e,
-                                vf *o)
+/* Row s, the i-th, of the state: corrected by k and e, and read by q into o. */
+DELTA_INLINE void delta_correct(float *s, size_t i, const struct delta_at *p, size_t vecs, const vf *e, vf *o)
 {
     const vf k = v_set(p->k[i]), q = v_set(p->q[i]);
     for (size_t c = 0; c < vecs; c++) {
-        const vf x = v_fma(k, e[c], v_load(s + (c * d_k + i) * LANES));
+        const vf x = v_fma(k, e[c], v_load(s + c * LANES));
         o[c] = v_fma(x, q, o[c]);
-        v_store(s + (c * d_k + i) * LANES, x);
+        v_store(s + c * LANES, x);
     }
 }
 
 /* Both, of position p and of the one after it. */
-DELTA_INLINE void delta_both(float *s, size_t d_k, size_t i, const struct delta_at *p, const struct delta_at *next,
+DELTA_INLINE void delta_both(float *s, size_t i, const struct delta_at *p, const struct delta_at *next,
                              bool each, size_t vecs, const vf *e, vf *o, vf *w)
 {
     const vf k = v_set(p->k[i]), q = v_set(p->q[i]);
     const vf a = v_set(each ? next->decay[i] : next->decay[0]), k2 = v_set(next->k[i]);
     for (size_t c = 0; c < vecs; c++) {
-        vf x = v_fma(k, e[c], v_load(s + (c * d_k + i) * LANES));
+        vf x = v_fma(k, e[c], v_load(s + c * LANES));
         o[c] = v_fma(x, q, o[c]);
         x = v_mul(x, a);
         w[c] = v_fma(x, k2, w[c]);
-        v_store(s + (c * d_k + i) * LANES, x);
+        v_store(s + c * LANES, x);
     }
 }
+
+/* FN(row, i, sums) for each row of the state, the sums of even and of odd rows apart. */
+#define DELTA_ROWS(FN)                                                                             \
+    do {                                                                                           \
+        float *s_ = s;                                                                             \
+        size_t i_ = 0;                                                                             \
+        for (; i_ + 2 <= d_k; i_ += 2, s_ += 2 * stride) {                                         \
+            FN(s_, i_, 0);                                                                         \
+            FN(s_ + stride, i_ + 1, 1);                                                            \
+        }                                                                                          \
+        if (i_ < d_k)                                                                              \
+            FN(s_, i_, 0);                                                                         \
+    } while (0)
 
 /* `vecs` column vectors from column `col` on, all positions. */
 DELTA_INLINE void delta_columns(const struct delta_job *j, size_t col, size_t vecs, bool each)
 {
-    const size_t d_k = j->d_k, even = d_k & ~(size_t)1;
-    float *s = j->state + col * d_k;
+    const size_t d_k = j->d_k, stride = round_up(j->n_cols, LANES);
+    float *s = j->state + col;
     struct delta_at at = delta_at(j, 0, col);
-    vf w0[DELTA_VECS], w1[DELTA_VECS], o0[DELTA_VECS], o1[DELTA_VECS], e[DELTA_VECS];
+    vf w[2][DELTA_VECS], o[2][DELTA_VECS], e[DELTA_VECS];
     for (size_t c = 0; c < vecs; c++)
-        w0[c] = w1[c] = v_set(0.0f);
-    size_t i = 0;
-    for (; i < even; i += 2) {
-        delta_decay(s, d_k, i, &at, each, vecs, w0);
-        delta_decay(s, d_k, i + 1, &at, each, vecs, w1);
-    }
-    if (i < d_k)
-        delta_decay(s, d_k, i, &at, each, vecs, w0);
+        w[0][c] = w[1][c] = v_set(0.0f);
+#define DECAY(row, i, odd) delta_decay(row, i, &at, each, vecs, w[odd])
+    DELTA_ROWS(DECAY);
     for (size_t t = 0; t < j->n; t++) {
-        const vf beta = v_set(at.beta);
-        for (size_t c = 0; c < vecs; c++) {
-            const vf v = delta_load(at.v + c * LANES, j->n_cols - col - c * LANES);
-            e[c] = v_mul(v_sub(v, v_add(w0[c], w1[c])), beta);
-            w0[c] = w1[c] = o0[c] = o1[c] = v_set(0.0f);
-        }
         const struct delta_at now = at;
+        const size_t left = j->n_cols - col;
+        for (size_t c = 0; c < vecs; c++) {
+            const vf v = delta_load(now.v + c * LANES, left - c * LANES);
+            e[c] = v_mul(v_sub(v, v_add(w[0][c], w[1][c])), v_set(now.beta));
+            w[0][c] = w[1][c] = o[0][c] = o[1][c] = v_set(0.0f);
+        }
         if (t + 1 < j->n) {
             at = delta_at(j, t + 1, col);
-            for (i = 0; i < even; i += 2) {
-                delta_both(s, d_k, i, &now, &at, each, vecs, e, o0, w0);
-                delta_both(s, d_k, i + 1, &now, &at, each, vecs, e, o1, w1);
-            }
-            if (i < d_k)
-                delta_both(s, d_k, i, &now, &at, each, vecs, e, o0, w0);
+#define BOTH(row, i, odd) delta_both(row, i, &now, &at, each, vecs, e, o[odd], w[odd])
+            DELTA_ROWS(BOTH);
         } else {
-            for (i = 0; i < even; i += 2) {
-                delta_correct(s, d_k, i, &now, vecs, e, o0);
-                delta_correct(s, d_k, i + 1, &now, vecs, e, o1);
-            }
-            if (i < d_k)
-                delta_correct(s, d_k, i, &now, vecs, e, o0);
+#define CORRECT(row, i, odd) delta_correct(row, i, &now, vecs, e, o[odd])
+            DELTA_ROWS(CORRECT);
         }
         for (size_t c = 0; c < vecs; c++)
-            delta_store(now.o + c * LANES, v_mul(v_add(o0[c], o1[c]), v_set(j->scale)), j->n_cols - col - c * LANES);
+            delta_store(now.o + c * LANES, v_mul(v_add(o[0][c], o[1][c]), v_set(j->scale)), left - c * LANES);
     }
+#undef DECAY
+#undef BOTH
+#undef CORRECT
 }
 
 static void vec_delta(const struct delta_job *j)

@@ -132,7 +132,7 @@ struct delta_job {
     float *o; /* [n_cols] */
     size_t o_stride;
     float scale;
-    float *state; /* [ceil(n_cols / TILE)][d_k][TILE]; columns after n_cols are 0 and stay 0 */
+    float *state; /* [d_k][n_cols rounded up to TILE]; columns after n_cols are 0 and stay 0 */
 };
 
 /* One token's vectors [m] for a head of the delta rule of RWKV-7: what is looked for in the state and then taken

@@ -171,8 +171,8 @@ static inline uint32_t scan_blocks(uint32_t columns)
 
 /*
  * Arguments of OP_DELTA. a is [q: n_k heads of d_k | k: n_k heads of d_k | v: n_v heads of d_v]; b is a decay for each
- * value head, or for each of its d_k state rows; c a step size for each value head. State of a value head, by blocks
- * of TILE columns: [ceil(d_v / TILE)][d_k][TILE]. A part is DELTA_BLOCK value columns of a head.
+ * value head, or for each of its d_k state rows; c a step size for each value head. A part is DELTA_BLOCK value
+ * columns of a head; its state is [d_k][columns rounded up to TILE], and those of a head follow each other.
  */
 struct delta_step {
     uint32_t n_k, n_v, d_k, d_v;
