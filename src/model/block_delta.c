@@ -130,8 +130,9 @@ struct view block_gdn(struct loader *l, const struct gdn_desc *d, struct view x)
                                                     .scale = 1.0f / sqrtf((float)d->d_k)},
                                qkv, in.rate, in.beta);
     plan_norm_pieces(p, NORM_RMS, o, vec(l, "ssm_norm.weight", d->d_v), NULL, d->eps, false);
+    o = view_flat(o);
     plan_gate(p, GATE_SILU, o, in.z, o);
-    return plan_matmul(p, "ssm_out", mat(l, "ssm_out", x.width, d->n_v * d->d_v), NULL, view_flat(o));
+    return plan_matmul(p, "ssm_out", mat(l, "ssm_out", x.width, d->n_v * d->d_v), NULL, o);
 }
 
 static bool check_kda(struct loader *l, const struct kda_desc *d)

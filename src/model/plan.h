@@ -252,7 +252,7 @@ struct plan {
     struct rope_table *ropes;
     struct kv_slot *kvs;
     size_t n_steps, n_regs, n_quants, n_ropes, n_kvs;
-    size_t cap_steps, cap_regs, cap_quants, cap_ropes, cap_kvs;
+    size_t cap_steps, cap_regs, cap_ropes, cap_kvs;
     int32_t n_dispatch;
     int32_t layer;      /* being built */
     bool out_rows;      /* past plan_select() */
@@ -284,6 +284,11 @@ static inline struct view view_part(struct view v, uint32_t off, uint32_t width)
 static inline struct view view_flat(struct view v)
 {
     return (struct view){v.reg, v.off, 1, v.n * v.width, v.n * v.width};
+}
+static inline bool view_same(struct view a, struct view b)
+{
+    return a.reg == b.reg && a.off == b.off && a.n == b.n && a.width == b.width &&
+           (a.n == 1 || a.stride == b.stride);
 }
 static inline uint32_t view_size(struct view v)
 {
