@@ -1,9 +1,9 @@
 /*
- * Speed of the kernels beside the limits of the machine, measured in the same run: read bandwidth, integer
- * and float peak of every table; bytes per second of one-column products (decode) and operations per second
- * of many-column products (prefill) for every packed type.
+ * Speed of the kernels beside the limits of the machine, measured in the same run: read bandwidth,
+ * integer and float peak of every table; bytes per second of one-column products (decode) and
+ * operations per second of many-column products (prefill) for every packed type.
  *
- *     kernel_bench [-t THREADS] [-k TABLE] [-q TYPE] [-r ROWS] [-c COLS] [-n COLUMNS] [-m MEGABYTES]
+ *     kernel_bench [-t THREADS] [-k TABLE] [-q TYPE] [-r ROWS] [-c COLS] [-n COLUMNS] [-m MB]
  *
  * -m is how much memory copies of a matrix are spread over; 0 measures decode from the caches.
  */
@@ -24,7 +24,8 @@ struct work {
     const struct kernels *k;
     struct matmul *job;
     size_t n_tiles, tiles_per_chunk;
-    struct matrix *copies; /* the same shape in other memory, so that no pass finds the last one in a cache */
+    struct matrix
+        *copies; /* the same shape in other memory, so that no pass finds the last one in a cache */
     size_t n_copies;
     void *scratch[MAX_THREADS];
 };
@@ -39,8 +40,8 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* In huge pages where there are any: prefetchers stop at the end of a page, and with small ones a core reads
- * little more than half as fast. */
+/* In huge pages where there are any: prefetchers stop at the end of a page, and with small ones a
+ * core reads little more than half as fast. */
 static void *take(size_t n)
 {
     n = (n + (1 << 21) - 1) >> 21 << 21;
@@ -79,13 +80,14 @@ static double measure(struct pool *pool, struct work *w, size_t chunks, double u
 
 static size_t cold_bytes = COLD_BYTES;
 
-static void bench_type(struct pool *pool, struct work *w, const struct quant_type *t, size_t n_rows, size_t n_cols,
-                       size_t n, const struct probe *limit)
+static void bench_type(struct pool *pool, struct work *w, const struct quant_type *t, size_t n_rows,
+                       size_t n_cols, size_t n, const struct probe *limit)
 {
     size_t row_bytes;
     if (!quant_row_bytes(t, n_cols, &row_bytes))
         return;
-    struct matrix m = {.type = t, .n_rows = n_rows, .n_cols = n_cols, .row_bytes = row_bytes, .scale = 1};
+    struct matrix m = {
+        .type = t, .n_rows = n_rows, .n_cols = n_cols, .row_bytes = row_bytes, .scale = 1};
     const size_t tiles = matrix_n_tiles(&m), bytes = tiles * matrix_tile_bytes(t, n_cols);
     const size_t n_copies = cold_bytes / bytes + 1;
     uint8_t *rows = take(n_rows * row_bytes), *packed = take(bytes * n_copies);
@@ -106,7 +108,11 @@ static void bench_type(struct pool *pool, struct work *w, const struct quant_typ
     float *x = take(n * n_cols * 4), *y = take(n * n_rows * 4);
     for (size_t i = 0; i < n * n_cols; i++)
         x[i] = (float)(i * 7919 % 1000) / 500 - 1;
-    struct act a = {.n_rows = n, .width = n_cols, .x = x, .x_stride = n_cols, .quant = take(n * act_bytes(n_cols))};
+    struct act a = {.n_rows = n,
+                    .width = n_cols,
+                    .x = x,
+                    .x_stride = n_cols,
+                    .quant = take(n * act_bytes(n_cols))};
     w->k->quantise(&a, 0, n);
     struct matmul job = {.x = &a, .n = 1, .y = y, .y_stride = n_rows};
     w->job = &job;
@@ -121,8 +127,9 @@ static void bench_type(struct pool *pool, struct work *w, const struct quant_typ
     const double ops = 2.0 * (double)n_rows * (double)n_cols * (double)n;
     const double prefill = measure(pool, w, chunks, ops, 1);
     const double peak = t->group ? limit->int8 : limit->f32;
-    printf("  %-8s %6.2f GB/s %4.0f%%   %7.1f Gop/s %4.0f%%   pack %5.2f GB/s\n", t->name, decode * 1e-9,
-           decode / limit->read * 100, prefill * 1e-9, prefill / peak * 100, packing * 1e-9);
+    printf("  %-8s %6.2f GB/s %4.0f%%   %7.1f Gop/s %4.0f%%   pack %5.2f GB/s\n", t->name,
+           decode * 1e-9, decode / limit->read * 100, prefill * 1e-9, prefill / peak * 100,
+           packing * 1e-9);
     fflush(stdout);
     free(rows);
     free(packed);
@@ -172,11 +179,12 @@ int main(int argc, char **argv)
             fprintf(stderr, "%s\n", e.text);
             return 1;
         }
-        printf("%s: read %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n", w.k->name, limit.read * 1e-9,
-               limit.int8 * 1e-9, limit.f32 * 1e-9);
+        printf("%s: read %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n", w.k->name,
+               limit.read * 1e-9, limit.int8 * 1e-9, limit.f32 * 1e-9);
         for (size_t q = 0; q < quant_type_count(); q++) {
             const struct quant_type *t = quant_type_at(q);
-            if (t->weight && (only ? strcmp(only, t->name) == 0 : t->id < QUANT_IQ2_XXS || t->id == QUANT_BF16))
+            if (t->weight &&
+                (only ? strcmp(only, t->name) == 0 : t->id < QUANT_IQ2_XXS || t->id == QUANT_BF16))
                 bench_type(pool, &w, t, n_rows, n_cols, n, &limit);
         }
     }

@@ -1,20 +1,22 @@
 /*
- * Writes GGUF files with the shapes of published models (shapes.h) and random weights, for measuring speed: what a
- * model says does not matter to that, what it reads and multiplies does. Weights are normal with deviation
- * 1 / sqrt(columns), so that activations stay in range and routers use all experts.
+ * Writes GGUF files with the shapes of published models (shapes.h) and random weights, for
+ * measuring speed: what a model says does not matter to that, what it reads and multiplies does.
+ * Weights are normal with deviation 1 / sqrt(columns), so that activations stay in range and
+ * routers use all experts.
  *
  *     make_model SHAPE TYPE FILE
  *
- * TYPE is a mixture as llama.cpp's tool makes it (q4_k_m) or one type for all matrices: then the output matrix has that
- * type too, if it has 6 bits or more, else q6_K. Random blocks are encoded once for each type and deviation and then
- * drawn from, so that a file takes seconds. The vocabulary is byte-level BPE over made-up words of up to four
- * letters, with as many tokens as the shape says. The same arguments give the same bytes.
+ * TYPE is a mixture as llama.cpp's tool makes it (q4_k_m) or one type for all matrices: then the
+ * output matrix has that type too, if it has 6 bits or more, else q6_K. Random blocks are encoded
+ * once for each type and deviation and then drawn from, so that a file takes seconds. The
+ * vocabulary is byte-level BPE over made-up words of up to four letters, with as many tokens as the
+ * shape says. The same arguments give the same bytes.
  */
 #include "quant/quant.h"
 #include "shapes.h"
 
 enum {
-    CHUNK = 256,    /* elements drawn at once; no block is larger */
+    CHUNK = 256,     /* elements drawn at once; no block is larger */
     N_CHUNKS = 4096, /* encoded chunks to draw from */
     MAX_PATTERNS = 64,
 };
@@ -92,7 +94,8 @@ static uint32_t smaller_blocks(uint32_t type)
     }
 }
 
-static const struct quant_type *type_of(const struct tensor *t, const struct mix *m, uint32_t n_layer)
+static const struct quant_type *type_of(const struct tensor *t, const struct mix *m,
+                                        uint32_t n_layer)
 {
     uint32_t id = m->type;
     if (t->role == ROLE_SMALL)
@@ -126,7 +129,8 @@ static const struct pattern *pattern_of(const struct quant_type *type, double de
             return &patterns[i];
     struct pattern *p = &patterns[n++];
     if (n == MAX_PATTERNS || !type->encode) {
-        fprintf(stderr, "make_model: %s\n", type->encode ? "too many kinds of tensors" : "a type without encoder");
+        fprintf(stderr, "make_model: %s\n",
+                type->encode ? "too many kinds of tensors" : "a type without encoder");
         exit(1);
     }
     *p = (struct pattern){type, deviation, CHUNK / type->block * type->block_bytes, NULL};
@@ -140,7 +144,8 @@ static const struct pattern *pattern_of(const struct quant_type *type, double de
     return p;
 }
 
-static void fill_matrix(const struct tensor *t, const struct quant_type *type, uint8_t *dst, size_t n_rows)
+static void fill_matrix(const struct tensor *t, const struct quant_type *type, uint8_t *dst,
+                        size_t n_rows)
 {
     const struct pattern *p = pattern_of(type, t->b);
     const size_t row_bytes = (size_t)t->dims[0] / type->block * type->block_bytes;
@@ -151,10 +156,12 @@ static void fill_matrix(const struct tensor *t, const struct quant_type *type, u
         }
 }
 
-/* Llama 3: frequencies whose wave is longer than 8192 positions are divided by 32, those below 8192 / 4 stay. */
+/* Llama 3: frequencies whose wave is longer than 8192 positions are divided by 32, those below 8192
+ * / 4 stay. */
 static float rope_factor(size_t i, size_t n, double base)
 {
-    const double period = 2.0 * 3.14159265358979 * pow(base, (double)i / (double)n), turns = 8192.0 / period;
+    const double period = 2.0 * 3.14159265358979 * pow(base, (double)i / (double)n),
+                 turns = 8192.0 / period;
     if (turns >= 4.0)
         return 1.0f;
     if (turns <= 1.0)
@@ -168,7 +175,9 @@ static void fill_small(const struct tensor *t, const struct shape *s, float *dst
     for (size_t i = 0; i < n; i++)
         switch (t->fill) {
         case FILL_NORMAL: dst[i] = (float)(t->a + t->b * next_normal()); break;
-        case FILL_EVEN: dst[i] = (float)(t->a + (t->b - t->a) * (double)(next_random() >> 40) * 0x1p-24); break;
+        case FILL_EVEN:
+            dst[i] = (float)(t->a + (t->b - t->a) * (double)(next_random() >> 40) * 0x1p-24);
+            break;
         case FILL_ROPE: dst[i] = rope_factor(i, n, (double)s->rope_base); break;
         }
 }
@@ -191,7 +200,8 @@ static size_t write_tensor(const struct file *f, const struct tensor *t, const s
 
 /* ---- vocabulary ---- */
 
-/* Byte-level BPE writes bytes as characters: printable ones as themselves, the others as U+0100 and on. */
+/* Byte-level BPE writes bytes as characters: printable ones as themselves, the others as U+0100 and
+ * on. */
 static size_t byte_char(unsigned byte, char *out)
 {
     unsigned c = byte, skipped = 0;
@@ -244,8 +254,12 @@ static void put_vocab(struct file *f)
 {
     static const char *const control[N_CONTROL] = {"<|begin|>", "<|end|>", "<|turn|>", "<|pad|>"};
     const size_t n = f->s->n_vocab, words = n - N_CONTROL;
-    struct vocab_lists v = {take(n * sizeof *v.tokens), take(n * sizeof *v.merges), take(n * sizeof *v.types),
-                            take(n * 2 * WORD), 0, 0};
+    struct vocab_lists v = {take(n * sizeof *v.tokens),
+                            take(n * sizeof *v.merges),
+                            take(n * sizeof *v.types),
+                            take(n * 2 * WORD),
+                            0,
+                            0};
     for (unsigned b = 0; b < 256; b++) {
         char s[2];
         add_token(&v, s, byte_char(b, s), 1);
@@ -293,7 +307,8 @@ static void describe(struct file *f, const struct mix *m)
     put_vocab(f);
     for (size_t i = 0; i < f->n; i++) {
         const struct tensor *t = &f->tensors[i];
-        need(gguf_add_tensor(f->w, t->name, type_of(t, m, s->n_layer)->id, t->n_dims, t->dims, &e), &e);
+        need(gguf_add_tensor(f->w, t->name, type_of(t, m, s->n_layer)->id, t->n_dims, t->dims, &e),
+             &e);
     }
 }
 

@@ -1,10 +1,10 @@
 /*
- * The shapes of published models, as keys and tensors of a GGUF file: what bench/make_model.c fills with random
- * numbers. Which type a tensor is stored in is not decided here, only its role.
+ * The shapes of published models, as keys and tensors of a GGUF file: what bench/make_model.c fills
+ * with random numbers. Which type a tensor is stored in is not decided here, only its role.
  *
- * Three are scaled down so that a small machine can hold them: moe-3b is Qwen3-30B-A3B with 20 layers and 16 experts,
- * 4 of them used; deepseek-v2-lite-w4 has a quarter of the width and the same latent attention; ling-3-tiny-e4 a
- * quarter of the experts.
+ * Three are scaled down so that a small machine can hold them: moe-3b is Qwen3-30B-A3B with 20
+ * layers and 16 experts, 4 of them used; deepseek-v2-lite-w4 has a quarter of the width and the
+ * same latent attention; ling-3-tiny-e4 a quarter of the experts.
  */
 #ifndef LINNET_BENCH_SHAPES_H
 #define LINNET_BENCH_SHAPES_H
@@ -126,8 +126,8 @@ static struct tensor *add(struct file *f, enum role role, uint32_t layer, const 
 }
 
 /* Random rows that keep the size of what they multiply. */
-static struct tensor *matrix(struct file *f, enum role role, uint32_t layer, const char *name, uint32_t cols,
-                             uint32_t rows)
+static struct tensor *matrix(struct file *f, enum role role, uint32_t layer, const char *name,
+                             uint32_t cols, uint32_t rows)
 {
     struct tensor *t = add(f, role, layer, name);
     t->n_dims = 2;
@@ -137,8 +137,8 @@ static struct tensor *matrix(struct file *f, enum role role, uint32_t layer, con
     return t;
 }
 
-static void matrices(struct file *f, enum role role, uint32_t layer, const char *name, uint32_t cols, uint32_t rows,
-                     uint32_t n)
+static void matrices(struct file *f, enum role role, uint32_t layer, const char *name,
+                     uint32_t cols, uint32_t rows, uint32_t n)
 {
     struct tensor *t = matrix(f, role, layer, name, cols, rows);
     t->n_dims = 3;
@@ -154,7 +154,8 @@ static void norm(struct file *f, uint32_t layer, const char *name, uint32_t n)
     t->b = 0.1;
 }
 
-static struct tensor *even(struct file *f, uint32_t layer, const char *name, uint32_t n, double low, double high)
+static struct tensor *even(struct file *f, uint32_t layer, const char *name, uint32_t n, double low,
+                           double high)
 {
     struct tensor *t = add(f, ROLE_SMALL, layer, name);
     t->n_dims = 1;
@@ -313,9 +314,10 @@ static void build_qwen35(struct file *f, const struct shape *s)
     }
 }
 
-/* Latent attention: keys of `d_head` without rotation and 64 with it, from a latent of 512. q_rank 0: no latent of
- * queries. `gated`: a gate for each head's output. */
-static void latent_attention(struct file *f, const struct shape *s, uint32_t il, uint32_t q_rank, bool gated)
+/* Latent attention: keys of `d_head` without rotation and 64 with it, from a latent of 512. q_rank
+ * 0: no latent of queries. `gated`: a gate for each head's output. */
+static void latent_attention(struct file *f, const struct shape *s, uint32_t il, uint32_t q_rank,
+                             bool gated)
 {
     const uint32_t rank = 512, rotated = 64, d_q = s->n_head * (s->d_head + rotated);
     norm(f, il, "attn_norm.weight", s->d);
@@ -367,7 +369,8 @@ static void build_deepseek2(struct file *f, const struct shape *s)
 /* Kimi delta attention (Ling 3). */
 static void delta_attention(struct file *f, const struct shape *s, uint32_t il)
 {
-    static const char *const conv[] = {"ssm_conv1d_q.weight", "ssm_conv1d_k.weight", "ssm_conv1d_v.weight"};
+    static const char *const conv[] = {"ssm_conv1d_q.weight", "ssm_conv1d_k.weight",
+                                       "ssm_conv1d_v.weight"};
     const uint32_t width = s->n_head * s->d_head;
     norm(f, il, "attn_norm.weight", s->d);
     for (int i = 0; i < 3; i++) {
@@ -425,27 +428,120 @@ static void build_bailing3(struct file *f, const struct shape *s)
 }
 
 static const struct shape shapes[] = {
-    {.name = "llama-3.2-1b", .arch = "llama", .pre = "llama-bpe", .build = build_llama, .n_layer = 16, .d = 2048,
-     .d_ff = 8192, .n_head = 32, .n_kv = 8, .d_head = 64, .n_vocab = 128256, .n_ctx = 131072, .tied = true,
-     .rope_base = 500000.0f, .eps = 1e-5f},
-    {.name = "qwen3-0.6b", .arch = "qwen3", .pre = "qwen2", .build = build_qwen3, .n_layer = 28, .d = 1024,
-     .d_ff = 3072, .n_head = 16, .n_kv = 8, .d_head = 128, .n_vocab = 151936, .n_ctx = 40960, .tied = true,
-     .rope_base = 1e6f, .eps = 1e-6f},
-    {.name = "gemma-3-1b", .arch = "gemma3", .pre = "gpt-2", .build = build_gemma3, .n_layer = 26, .d = 1152,
-     .d_ff = 6912, .n_head = 4, .n_kv = 1, .d_head = 256, .n_vocab = 262144, .n_ctx = 32768, .tied = true,
-     .rope_base = 1e6f, .eps = 1e-6f},
-    {.name = "moe-3b", .arch = "qwen3moe", .pre = "qwen2", .build = build_qwen3, .n_layer = 20, .d = 2048,
-     .d_ff = 6144, .n_head = 32, .n_kv = 4, .d_head = 128, .n_vocab = 151936, .n_ctx = 40960, .tied = false,
-     .rope_base = 1e6f, .eps = 1e-6f, .n_expert = 16, .n_used = 4, .d_expert = 1024},
-    {.name = "qwen3.5-2b", .arch = "qwen35", .pre = "qwen2", .build = build_qwen35, .n_layer = 24, .d = 2048,
-     .d_ff = 6144, .n_head = 8, .n_kv = 2, .d_head = 256, .n_vocab = 248320, .n_ctx = 262144, .tied = true,
-     .rope_base = 1e7f, .eps = 1e-6f},
-    {.name = "deepseek-v2-lite-w4", .arch = "deepseek2", .pre = "deepseek-llm", .build = build_deepseek2, .n_layer = 27,
-     .d = 512, .d_ff = 2736, .n_head = 16, .n_kv = 1, .d_head = 128, .n_vocab = 102400, .n_ctx = 32768,
-     .tied = false, .rope_base = 10000.0f, .eps = 1e-6f, .n_expert = 64, .n_used = 6, .d_expert = 352},
-    {.name = "ling-3-tiny-e4", .arch = "bailingmoe3", .pre = "gpt-2", .build = build_bailing3, .n_layer = 24,
-     .d = 1536, .d_ff = 4608, .n_head = 16, .n_kv = 1, .d_head = 128, .n_vocab = 157184, .n_ctx = 131072,
-     .tied = false, .rope_base = 6e6f, .eps = 1e-6f, .n_expert = 32, .n_used = 8, .d_expert = 512},
+    {.name = "llama-3.2-1b",
+     .arch = "llama",
+     .pre = "llama-bpe",
+     .build = build_llama,
+     .n_layer = 16,
+     .d = 2048,
+     .d_ff = 8192,
+     .n_head = 32,
+     .n_kv = 8,
+     .d_head = 64,
+     .n_vocab = 128256,
+     .n_ctx = 131072,
+     .tied = true,
+     .rope_base = 500000.0f,
+     .eps = 1e-5f},
+    {.name = "qwen3-0.6b",
+     .arch = "qwen3",
+     .pre = "qwen2",
+     .build = build_qwen3,
+     .n_layer = 28,
+     .d = 1024,
+     .d_ff = 3072,
+     .n_head = 16,
+     .n_kv = 8,
+     .d_head = 128,
+     .n_vocab = 151936,
+     .n_ctx = 40960,
+     .tied = true,
+     .rope_base = 1e6f,
+     .eps = 1e-6f},
+    {.name = "gemma-3-1b",
+     .arch = "gemma3",
+     .pre = "gpt-2",
+     .build = build_gemma3,
+     .n_layer = 26,
+     .d = 1152,
+     .d_ff = 6912,
+     .n_head = 4,
+     .n_kv = 1,
+     .d_head = 256,
+     .n_vocab = 262144,
+     .n_ctx = 32768,
+     .tied = true,
+     .rope_base = 1e6f,
+     .eps = 1e-6f},
+    {.name = "moe-3b",
+     .arch = "qwen3moe",
+     .pre = "qwen2",
+     .build = build_qwen3,
+     .n_layer = 20,
+     .d = 2048,
+     .d_ff = 6144,
+     .n_head = 32,
+     .n_kv = 4,
+     .d_head = 128,
+     .n_vocab = 151936,
+     .n_ctx = 40960,
+     .tied = false,
+     .rope_base = 1e6f,
+     .eps = 1e-6f,
+     .n_expert = 16,
+     .n_used = 4,
+     .d_expert = 1024},
+    {.name = "qwen3.5-2b",
+     .arch = "qwen35",
+     .pre = "qwen2",
+     .build = build_qwen35,
+     .n_layer = 24,
+     .d = 2048,
+     .d_ff = 6144,
+     .n_head = 8,
+     .n_kv = 2,
+     .d_head = 256,
+     .n_vocab = 248320,
+     .n_ctx = 262144,
+     .tied = true,
+     .rope_base = 1e7f,
+     .eps = 1e-6f},
+    {.name = "deepseek-v2-lite-w4",
+     .arch = "deepseek2",
+     .pre = "deepseek-llm",
+     .build = build_deepseek2,
+     .n_layer = 27,
+     .d = 512,
+     .d_ff = 2736,
+     .n_head = 16,
+     .n_kv = 1,
+     .d_head = 128,
+     .n_vocab = 102400,
+     .n_ctx = 32768,
+     .tied = false,
+     .rope_base = 10000.0f,
+     .eps = 1e-6f,
+     .n_expert = 64,
+     .n_used = 6,
+     .d_expert = 352},
+    {.name = "ling-3-tiny-e4",
+     .arch = "bailingmoe3",
+     .pre = "gpt-2",
+     .build = build_bailing3,
+     .n_layer = 24,
+     .d = 1536,
+     .d_ff = 4608,
+     .n_head = 16,
+     .n_kv = 1,
+     .d_head = 128,
+     .n_vocab = 157184,
+     .n_ctx = 131072,
+     .tied = false,
+     .rope_base = 6e6f,
+     .eps = 1e-6f,
+     .n_expert = 32,
+     .n_used = 8,
+     .d_expert = 512},
 };
 
 #endif

@@ -28,7 +28,8 @@ static void assert_same(double a, double b)
         fail_msg("%f is not %f", a, b);
 }
 
-static struct cost cost_of(const linnet_model *m, uint64_t n_seqs, uint64_t n_rows, uint64_t n_out, uint64_t pos)
+static struct cost cost_of(const linnet_model *m, uint64_t n_seqs, uint64_t n_rows, uint64_t n_out,
+                           uint64_t pos)
 {
     struct cost_run r = {n_seqs, n_rows, n_out, pos, KV_F16, KV_F16};
     return plan_cost(&m->plan, &r);
@@ -39,7 +40,8 @@ static void one_token_reads_the_weights_of_a_step_and_the_keys_and_values_so_far
     (void)state;
     struct mkgguf g = mkgguf_defaults("llama");
     linnet_model *m = open_model(&g);
-    const double row = 2.0 * 2.0 * g.d_head * g.n_head_kv * g.n_layer; /* key and value of a position, f16 */
+    const double row =
+        2.0 * 2.0 * g.d_head * g.n_head_kv * g.n_layer; /* key and value of a position, f16 */
     assert_same(cost_of(m, 1, 1, 1, 0).bytes, (double)m->facts.step_bytes + row);
     assert_same(cost_of(m, 1, 1, 1, 99).bytes, (double)m->facts.step_bytes + 100 * row);
     linnet_model_close(m);

@@ -1,16 +1,18 @@
 /*
- * Times llama.cpp, or a relative with the same API, test by test: reads lines "prompt N" and "generate N AFTER
- * SEQUENCES" as `linnet bench --from-stdin` does, answers each with its seconds. bench/compare compiles it outside of
- * the repository against the headers and libraries that are measured. -DPEER_IK: the older names of ik_llama.cpp.
+ * Times llama.cpp, or a relative with the same API, test by test: reads lines "prompt N" and
+ * "generate N AFTER SEQUENCES" as `linnet bench --from-stdin` does, answers each with its seconds.
+ * bench/compare compiles it outside of the repository against the headers and libraries that are
+ * measured. -DPEER_IK: the older names of ik_llama.cpp.
  *
  *     peer MODEL THREADS KV_TYPE BACKENDS
  *
  * BACKENDS is the folder from which llama.cpp picks the best CPU backend, or one backend's library.
- * Everything is left at its default but threads, KV type and sizes. What stands before generation is computed once
- * and kept; what was generated is removed after each run. Tokens are random, logits are asked for after the last.
+ * Everything is left at its default but threads, KV type and sizes. What stands before generation
+ * is computed once and kept; what was generated is removed after each run. Tokens are random,
+ * logits are asked for after the last.
  */
-#include "ggml-backend.h"
 #include "llama.h"
+#include "ggml-backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,15 +20,15 @@
 #include <time.h>
 
 #ifdef PEER_IK
-#define peer_close(m) llama_free_model(m)
-#define peer_clear(c) llama_kv_cache_clear(c)
+#define peer_close(m)             llama_free_model(m)
+#define peer_clear(c)             llama_kv_cache_clear(c)
 #define peer_remove(c, seq, from) llama_kv_cache_seq_rm(c, seq, from, -1)
-#define peer_vocab(m) llama_n_vocab(m)
+#define peer_vocab(m)             llama_n_vocab(m)
 #else
-#define peer_close(m) llama_model_free(m)
-#define peer_clear(c) llama_memory_clear(llama_get_memory(c), true)
+#define peer_close(m)             llama_model_free(m)
+#define peer_clear(c)             llama_memory_clear(llama_get_memory(c), true)
 #define peer_remove(c, seq, from) llama_memory_seq_rm(llama_get_memory(c), seq, from, -1)
-#define peer_vocab(m) llama_vocab_n_tokens(llama_model_get_vocab(m))
+#define peer_vocab(m)             llama_vocab_n_tokens(llama_model_get_vocab(m))
 #endif
 
 enum { MAX_SEQS = 1024, BATCH = 2048 };
@@ -37,8 +39,8 @@ struct peer {
     struct llama_batch batch;
     int threads, n_vocab;
     enum ggml_type kv;
-    int n_ctx, n_seqs;       /* of ctx */
-    int depth, n_base;       /* what its sequences hold */
+    int n_ctx, n_seqs; /* of ctx */
+    int depth, n_base; /* what its sequences hold */
 };
 
 static void fail(const char *what)
@@ -140,8 +142,10 @@ static double generate(struct peer *p, int n, int depth, int n_seqs)
 
 static enum ggml_type kv_type(const char *name)
 {
-    return !strcmp(name, "f32") ? GGML_TYPE_F32 : !strcmp(name, "bf16") ? GGML_TYPE_BF16 :
-           !strcmp(name, "q8_0") ? GGML_TYPE_Q8_0 : GGML_TYPE_F16;
+    return !strcmp(name, "f32")    ? GGML_TYPE_F32
+           : !strcmp(name, "bf16") ? GGML_TYPE_BF16
+           : !strcmp(name, "q8_0") ? GGML_TYPE_Q8_0
+                                   : GGML_TYPE_F16;
 }
 
 static void quiet(enum ggml_log_level level, const char *text, void *user)
@@ -157,7 +161,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: peer MODEL THREADS KV_TYPE BACKENDS\n");
         return 2;
     }
-    struct peer p = {.threads = atoi(argv[2]), .kv = kv_type(argv[3])};
+    struct peer p = {.threads = (int)strtol(argv[2], NULL, 10), .kv = kv_type(argv[3])};
     llama_log_set(quiet, NULL);
     llama_backend_init();
 #ifndef PEER_IK

@@ -1,13 +1,13 @@
 /*
  * `linnet bench`: how fast a model runs, beside how fast this machine could run it.
  *
- * A test is a prompt of so many tokens in an empty session, or so many tokens generated one by one after so many
- * others, in one session or several at once. Tokens come from a fixed generator; nothing is sampled. Each test runs
- * once unmeasured, then --reps times. What stands before generation is computed once and forked, so that it costs the
- * measurement nothing.
+ * A test is a prompt of so many tokens in an empty session, or so many tokens generated one by one
+ * after so many others, in one session or several at once. Tokens come from a fixed generator;
+ * nothing is sampled. Each test runs once unmeasured, then --reps times. What stands before
+ * generation is computed once and forked, so that it costs the measurement nothing.
  *
- * The limit of a test is the longer of two times: reading once every byte it must read (model/cost.h) at the
- * measured bandwidth, and its products at the measured peak.
+ * The limit of a test is the longer of two times: reading once every byte it must read
+ * (model/cost.h) at the measured bandwidth, and its products at the measured peak.
  */
 #include "cli/commands.h"
 #include "cli/engine.h"
@@ -22,7 +22,7 @@
 #include <string.h>
 
 enum {
-    MAX_SIZES = 16,  /* values of one list option */
+    MAX_SIZES = 16, /* values of one list option */
     MAX_REPS = 1000,
     MAX_SEQS = 1024,
     PIECE = 512, /* tokens between two looks at Ctrl-C: as many as a context runs at once */
@@ -40,7 +40,7 @@ struct test {
     size_t gen, depth, n_seqs; /* of generation */
     double seconds[MAX_REPS];  /* [n] */
     size_t n;
-    double limit;       /* seconds */
+    double limit;      /* seconds */
     const char *bound; /* what the limit is of: "read", "int8", "f32" */
 };
 
@@ -92,7 +92,8 @@ static linnet_status need_ctx(struct bench *b, size_t n, linnet_error *err)
 }
 
 /* Append tokens of sequence `seq` until the session has `end`. */
-static linnet_status extend(struct bench *b, linnet_session *s, size_t seq, size_t end, linnet_error *err)
+static linnet_status extend(struct bench *b, linnet_session *s, size_t seq, size_t end,
+                            linnet_error *err)
 {
     int32_t ids[PIECE];
     while (linnet_session_length(s) < end && !cli_interrupted) {
@@ -127,7 +128,8 @@ static linnet_status make_base(struct bench *b, const struct test *t, linnet_err
         drop_base(b, LINNET_OK);
     b->depth = t->depth;
     for (size_t i = 0; i < t->n_seqs; i++) {
-        linnet_status s = i < b->n_base ? LINNET_OK : linnet_session_create(b->e.ctx, &b->base[i], err);
+        linnet_status s =
+            i < b->n_base ? LINNET_OK : linnet_session_create(b->e.ctx, &b->base[i], err);
         if (s != LINNET_OK)
             return s;
         b->n_base = i < b->n_base ? b->n_base : i + 1;
@@ -140,7 +142,8 @@ static linnet_status make_base(struct bench *b, const struct test *t, linnet_err
     return LINNET_OK;
 }
 
-static linnet_status generate(struct bench *b, const struct test *t, linnet_session **fork, linnet_error *err)
+static linnet_status generate(struct bench *b, const struct test *t, linnet_session **fork,
+                              linnet_error *err)
 {
     int32_t ids[MAX_SEQS];
     linnet_item items[MAX_SEQS];
@@ -156,7 +159,8 @@ static linnet_status generate(struct bench *b, const struct test *t, linnet_sess
     return LINNET_OK;
 }
 
-static linnet_status run_generation(struct bench *b, const struct test *t, double *seconds, linnet_error *err)
+static linnet_status run_generation(struct bench *b, const struct test *t, double *seconds,
+                                    linnet_error *err)
 {
     linnet_session *fork[MAX_SEQS];
     size_t n = 0;
@@ -177,7 +181,8 @@ static linnet_status run_generation(struct bench *b, const struct test *t, doubl
 }
 
 /* One run of a test, from the state that it needs. After Ctrl-C *seconds means nothing. */
-static linnet_status run_test(struct bench *b, const struct test *t, double *seconds, linnet_error *err)
+static linnet_status run_test(struct bench *b, const struct test *t, double *seconds,
+                              linnet_error *err)
 {
     linnet_status s = need_ctx(b, t->prompt ? t->prompt : t->depth + t->gen, err);
     if (s != LINNET_OK)
@@ -187,7 +192,8 @@ static linnet_status run_test(struct bench *b, const struct test *t, double *sec
 
 /* ---- limits ---- */
 
-static struct cost cost_at(const struct bench *b, uint64_t n_seqs, uint64_t n_rows, uint64_t n_out, uint64_t pos)
+static struct cost cost_at(const struct bench *b, uint64_t n_seqs, uint64_t n_rows, uint64_t n_out,
+                           uint64_t pos)
 {
     enum kv_type kv = (enum kv_type)engine_kv_type(b->o->engine.kv);
     struct cost_run r = {n_seqs, n_rows, n_out, pos, kv, kv};
@@ -196,7 +202,8 @@ static struct cost cost_at(const struct bench *b, uint64_t n_seqs, uint64_t n_ro
 
 static void add_limit(const struct bench *b, struct test *t, const struct cost *c)
 {
-    double read = c->bytes / b->machine.read, int8 = c->int8_ops / b->machine.int8, f32 = c->f32_ops / b->machine.f32;
+    double read = c->bytes / b->machine.read, int8 = c->int8_ops / b->machine.int8,
+           f32 = c->f32_ops / b->machine.f32;
     t->limit += read > int8 + f32 ? read : int8 + f32;
     t->bound = read > int8 + f32 ? "read" : int8 > f32 ? "int8" : "f32";
 }
@@ -259,12 +266,13 @@ static void print_text(const struct bench *b)
     linnet_model_info m;
     char size[CLI_NUM_LEN], params[CLI_NUM_LEN];
     linnet_model_get_info(b->e.model, &m);
-    printf("%s: %s parameters, %s; %s, %u thread%s, kv %s\n", m.arch, cli_format_count(params, m.n_params),
-           cli_format_size(size, m.weight_bytes), m.isa, m.threads, m.threads == 1 ? "" : "s", b->o->engine.kv);
-    printf("this machine: reads %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n\n", b->machine.read * 1e-9,
-           b->machine.int8 * 1e-9, b->machine.f32 * 1e-9);
-    printf("%s%-34s %10s %8s %10s %9s%s\n", cli_style(stdout, CLI_BOLD), "test", "tokens/s", "spread", "limit", "of limit",
-           cli_style(stdout, CLI_PLAIN));
+    printf("%s: %s parameters, %s; %s, %u thread%s, kv %s\n", m.arch,
+           cli_format_count(params, m.n_params), cli_format_size(size, m.weight_bytes), m.isa,
+           m.threads, m.threads == 1 ? "" : "s", b->o->engine.kv);
+    printf("this machine: reads %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n\n",
+           b->machine.read * 1e-9, b->machine.int8 * 1e-9, b->machine.f32 * 1e-9);
+    printf("%s%-34s %10s %8s %10s %9s%s\n", cli_style(stdout, CLI_BOLD), "test", "tokens/s",
+           "spread", "limit", "of limit", cli_style(stdout, CLI_PLAIN));
     for (size_t i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         if (t->n == 0)
@@ -272,8 +280,8 @@ static void print_text(const struct bench *b)
         char name[64];
         struct figures f = figures_of(t);
         name_of(t, name, sizeof name);
-        printf("%-34s %10.2f %7.1f%% %10.1f %8.0f%%  %s\n", name, tokens_of(t) / f.median, f.spread * 100.0,
-               tokens_of(t) / t->limit, t->limit / f.median * 100.0, t->bound);
+        printf("%-34s %10.2f %7.1f%% %10.1f %8.0f%%  %s\n", name, tokens_of(t) / f.median,
+               f.spread * 100.0, tokens_of(t) / t->limit, t->limit / f.median * 100.0, t->bound);
     }
 }
 
@@ -283,12 +291,15 @@ static json_t *json_test(const struct test *t)
     json_t *seconds = json_array();
     for (size_t i = 0; i < t->n; i++)
         json_array_append_new(seconds, json_real(t->seconds[i]));
-    json_t *j = t->prompt ? json_pack("{s:s, s:I}", "test", "prompt", "tokens", (json_int_t)t->prompt)
-                          : json_pack("{s:s, s:I, s:I, s:I}", "test", "generate", "tokens", (json_int_t)t->gen, "after",
-                                      (json_int_t)t->depth, "at_once", (json_int_t)t->n_seqs);
-    json_t *rest = json_pack("{s:f, s:f, s:f, s:f, s:s, s:o}", "tokens_per_second", tokens_of(t) / f.median, "spread",
-                             f.spread, "limit", tokens_of(t) / t->limit, "of_limit", t->limit / f.median, "bound",
-                             t->bound, "seconds", seconds);
+    json_t *j =
+        t->prompt
+            ? json_pack("{s:s, s:I}", "test", "prompt", "tokens", (json_int_t)t->prompt)
+            : json_pack("{s:s, s:I, s:I, s:I}", "test", "generate", "tokens", (json_int_t)t->gen,
+                        "after", (json_int_t)t->depth, "at_once", (json_int_t)t->n_seqs);
+    json_t *rest =
+        json_pack("{s:f, s:f, s:f, s:f, s:s, s:o}", "tokens_per_second", tokens_of(t) / f.median,
+                  "spread", f.spread, "limit", tokens_of(t) / t->limit, "of_limit",
+                  t->limit / f.median, "bound", t->bound, "seconds", seconds);
     json_object_update(j, rest);
     json_decref(rest);
     return j;
@@ -302,12 +313,13 @@ static void print_json(const struct bench *b)
     for (size_t i = 0; i < b->n_tests; i++)
         if (b->tests[i].n)
             json_array_append_new(tests, json_test(&b->tests[i]));
-    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:i, s:s, s:{s:f, s:f, s:f}, s:o}", "version",
-                          linnet_version(), "arch", m.arch, "parameters", (json_int_t)m.n_params, "weight_bytes",
-                          (json_int_t)m.weight_bytes, "step_bytes", (json_int_t)m.step_bytes, "isa", m.isa, "threads",
-                          (int)m.threads, "kv_type", b->o->engine.kv, "machine", "read_bytes_per_second",
-                          b->machine.read, "int8_ops_per_second", b->machine.int8, "f32_ops_per_second", b->machine.f32,
-                          "tests", tests);
+    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:i, s:s, s:{s:f, s:f, s:f}, s:o}",
+                          "version", linnet_version(), "arch", m.arch, "parameters",
+                          (json_int_t)m.n_params, "weight_bytes", (json_int_t)m.weight_bytes,
+                          "step_bytes", (json_int_t)m.step_bytes, "isa", m.isa, "threads",
+                          (int)m.threads, "kv_type", b->o->engine.kv, "machine",
+                          "read_bytes_per_second", b->machine.read, "int8_ops_per_second",
+                          b->machine.int8, "f32_ops_per_second", b->machine.f32, "tests", tests);
     json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
     putchar('\n');
     json_decref(j);
@@ -324,7 +336,8 @@ static int parse_sizes(const char *flag, const char *text, long lo, long hi, siz
         errno = 0;
         long v = strtol(p, &end, 10);
         if (end == p || errno || v < lo || v > hi || (*end && *end != ',') || n == MAX_SIZES) {
-            cli_usage(&cmd_bench, "%s: '%s' is not a list of at most %d numbers in %ld..%ld", flag, text, MAX_SIZES, lo, hi);
+            cli_usage(&cmd_bench, "%s: '%s' is not a list of at most %d numbers in %ld..%ld", flag,
+                      text, MAX_SIZES, lo, hi);
             return -1;
         }
         out[n++] = (size_t)v;
@@ -348,8 +361,10 @@ static int list_tests(struct bench *b)
             b->tests[b->n_tests++] = (struct test){.prompt = prompt[i]};
     for (int s = 0; s < n_seqs && o->gen; s++)
         for (int d = 0; d < n_depth; d++)
-            b->tests[b->n_tests++] = (struct test){.gen = (size_t)o->gen, .depth = depth[d], .n_seqs = seqs[s]};
-    return b->n_tests ? CLI_OK : cli_usage(&cmd_bench, "nothing to do: --prompt and --gen are both empty");
+            b->tests[b->n_tests++] =
+                (struct test){.gen = (size_t)o->gen, .depth = depth[d], .n_seqs = seqs[s]};
+    return b->n_tests ? CLI_OK
+                      : cli_usage(&cmd_bench, "nothing to do: --prompt and --gen are both empty");
 }
 
 static linnet_status run_tests(struct bench *b, linnet_error *err)
@@ -407,7 +422,8 @@ static linnet_status answer_limits(struct bench *b, linnet_error *err)
     return s;
 }
 
-/* A test a line, its seconds and its limit a line, for programs that let several engines take turns. */
+/* A test a line, its seconds and its limit a line, for programs that let several engines take
+ * turns. */
 static int answer(struct bench *b)
 {
     char line[200];
@@ -423,9 +439,11 @@ static int answer(struct bench *b)
         }
         bool known = sscanf(line, "prompt %zu", &t.prompt) == 1 && t.prompt > 0;
         if (!known)
-            known = sscanf(line, "generate %zu %zu %zu", &t.gen, &t.depth, &t.n_seqs) == 3 && t.gen > 0;
+            known =
+                sscanf(line, "generate %zu %zu %zu", &t.gen, &t.depth, &t.n_seqs) == 3 && t.gen > 0;
         if (!known || t.n_seqs < 1 || t.n_seqs > MAX_SEQS || t.prompt + t.gen + t.depth > INT32_MAX)
-            return cli_fail("'%.*s' is no test: 'prompt N' or 'generate N AFTER SEQUENCES'", (int)strcspn(line, "\n"), line);
+            return cli_fail("'%.*s' is no test: 'prompt N' or 'generate N AFTER SEQUENCES'",
+                            (int)strcspn(line, "\n"), line);
         if (run_test(b, &t, &seconds, &err) != LINNET_OK)
             return cli_fail_with(&err);
         if (cli_interrupted)
@@ -457,18 +475,38 @@ static int run(const void *opts, int n_args, char **args)
 }
 
 static const struct cli_opt opts[] = {
-    {.flag = "--prompt", .letter = 'p', CLI_TEXT(struct bench_opts, prompt), .arg = "SIZES", .def = "32,128,512",
+    {.flag = "--prompt",
+     .letter = 'p',
+     CLI_TEXT(struct bench_opts, prompt),
+     .arg = "SIZES",
+     .def = "32,128,512",
      .help = "tokens of the prompts; 0: none"},
-    {.flag = "--gen", .letter = 'n', CLI_INT(struct bench_opts, gen, 0, 1 << 24), .arg = "N", .def = "64",
+    {.flag = "--gen",
+     .letter = 'n',
+     CLI_INT(struct bench_opts, gen, 0, 1 << 24),
+     .arg = "N",
+     .def = "64",
      .help = "tokens to generate; 0: none"},
-    {.flag = "--after", .letter = 'd', CLI_TEXT(struct bench_opts, depth), .arg = "SIZES", .def = "0,512",
+    {.flag = "--after",
+     .letter = 'd',
+     CLI_TEXT(struct bench_opts, depth),
+     .arg = "SIZES",
+     .def = "0,512",
      .help = "tokens that stand before the generated ones"},
-    {.flag = "--parallel", CLI_TEXT(struct bench_opts, parallel), .arg = "SIZES", .def = "1",
+    {.flag = "--parallel",
+     CLI_TEXT(struct bench_opts, parallel),
+     .arg = "SIZES",
+     .def = "1",
      .help = "sequences that generate at once"},
-    {.flag = "--reps", .letter = 'r', CLI_INT(struct bench_opts, reps, 1, MAX_REPS), .arg = "N", .def = "5",
+    {.flag = "--reps",
+     .letter = 'r',
+     CLI_INT(struct bench_opts, reps, 1, MAX_REPS),
+     .arg = "N",
+     .def = "5",
      .help = "runs of each test; the median counts"},
     {.flag = "--json", CLI_FLAG(struct bench_opts, json), .help = "print the result as JSON"},
-    {.flag = "--from-stdin", CLI_FLAG(struct bench_opts, from_stdin),
+    {.flag = "--from-stdin",
+     CLI_FLAG(struct bench_opts, from_stdin),
      .help = "read tests, one a line, and answer each"},
     ENGINE_OPTS_NO_CTX(struct bench_opts),
     {0},
@@ -483,16 +521,22 @@ const struct cli_command cmd_bench = {
     .name = "bench",
     .group = CLI_GROUP_MEASURE,
     .summary = "how fast a model runs, and how fast it could",
-    .about = "Measures prompts and generation with made-up tokens; nothing is sampled. The spread is half the range of the "
-             "runs. The limit is what this machine's memory bandwidth and peak arithmetic, measured in the same run, "
-             "allow: the weights, keys and values that must be read (read), or the products of the weights (int8, f32).\n"
-             "With --from-stdin a line is 'prompt N' or 'generate N AFTER SEQUENCES', answered with seconds and the seconds "
-             "of the limit, or 'limits', which measures the machine and answers bytes read, int8 and f32 operations per "
+    .about = "Measures prompts and generation with made-up tokens; nothing is sampled. The spread "
+             "is half the range of the "
+             "runs. The limit is what this machine's memory bandwidth and peak arithmetic, "
+             "measured in the same run, "
+             "allow: the weights, keys and values that must be read (read), or the products of the "
+             "weights (int8, f32).\n"
+             "With --from-stdin a line is 'prompt N' or 'generate N AFTER SEQUENCES', answered "
+             "with seconds and the seconds "
+             "of the limit, or 'limits', which measures the machine and answers bytes read, int8 "
+             "and f32 operations per "
              "second; before it limits are 0.",
     .args = args,
     .opts = opts,
     .opts_size = sizeof(struct bench_opts),
     .examples = "linnet bench smollm2\tprompts and generation\n"
-                "linnet bench model.gguf -p 0 -d 4096 --parallel 1,4,16\tgeneration in a long context, several at once\n",
+                "linnet bench model.gguf -p 0 -d 4096 --parallel 1,4,16\tgeneration in a long "
+                "context, several at once\n",
     .run = run,
 };

@@ -1,8 +1,9 @@
 /*
  * Measuring the machine with the spin functions of a kernel table.
  *
- * Reading goes through PROBE_BYTES, more than the last-level caches of most machines hold, in huge pages as
- * weights lie in. With one thread the clock is processor time, which other programs disturb less.
+ * Reading goes through PROBE_BYTES, more than the last-level caches of most machines hold, in huge
+ * pages as weights lie in. With one thread the clock is processor time, which other programs
+ * disturb less.
  */
 #include "kernel/probe.h"
 
@@ -72,7 +73,8 @@ static double pass(struct pool *pool, struct probe_job *j, pool_fn *fn, size_t c
     return now(pool) - t;
 }
 
-static double best_of(struct pool *pool, struct probe_job *j, pool_fn *fn, size_t chunks, double best)
+static double best_of(struct pool *pool, struct probe_job *j, pool_fn *fn, size_t chunks,
+                      double best)
 {
     for (int i = 0; i < REPEATS; i++) {
         const double t = pass(pool, j, fn, chunks), speed = (double)atomic_load(&j->done) / t;
@@ -84,15 +86,18 @@ static double best_of(struct pool *pool, struct probe_job *j, pool_fn *fn, size_
 static double best_spin(struct pool *pool, struct probe_job *j, pool_fn *fn, double best)
 {
     const size_t chunks = (size_t)pool_threads(pool) * CHUNKS_PER_THREAD;
-    for (j->rounds = 1000; pass(pool, j, fn, chunks) < SPIN_SECONDS && j->rounds < UINT64_C(1) << 40; j->rounds *= 2)
+    for (j->rounds = 1000;
+         pass(pool, j, fn, chunks) < SPIN_SECONDS && j->rounds < UINT64_C(1) << 40; j->rounds *= 2)
         ;
     return best_of(pool, j, fn, chunks, best);
 }
 
-linnet_status probe_machine(struct pool *pool, const struct kernels *k, struct probe *best, linnet_error *e)
+linnet_status probe_machine(struct pool *pool, const struct kernels *k, struct probe *best,
+                            linnet_error *e)
 {
     struct probe_job job = {.k = k};
-    void *bytes = mmap(NULL, PROBE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *bytes =
+        mmap(NULL, PROBE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (bytes == MAP_FAILED)
         return err_memory(e, "memory to measure with", PROBE_BYTES);
     madvise(bytes, PROBE_BYTES, MADV_HUGEPAGE); /* advice: a refusal costs speed only */

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* Matrices of a product that `rows` rows use: all, or of a mixture the expected number of different experts. */
+/* Matrices of a product that `rows` rows use: all, or of a mixture the expected number of different
+ * experts. */
 static double matrices_used(const struct step *s, const struct product *q, double rows)
 {
     const double n = q->n_w;
@@ -26,13 +27,15 @@ static void add_products(struct cost *c, const struct step *s, double rows)
     }
 }
 
-static void add_attention(struct cost *c, const struct plan *p, const struct step *s, const struct cost_run *r)
+static void add_attention(struct cost *c, const struct plan *p, const struct step *s,
+                          const struct cost_run *r)
 {
     const struct kv_slot *slot = &p->kvs[s->index];
     uint64_t end = r->pos + r->n_rows, first = 0;
     if (s->attn->window && r->pos + 1 > s->attn->window)
         first = r->pos + 1 - s->attn->window;
-    size_t row = kv_row_bytes(r->kv_k, slot->d_k) + (slot->v_in_k ? 0 : kv_row_bytes(r->kv_v, slot->d_v));
+    size_t row =
+        kv_row_bytes(r->kv_k, slot->d_k) + (slot->v_in_k ? 0 : kv_row_bytes(r->kv_v, slot->d_v));
     c->bytes += (double)r->n_seqs * (double)(end - first) * slot->n_head * (double)row;
 }
 
@@ -45,6 +48,7 @@ struct cost plan_cost(const struct plan *p, const struct cost_run *r)
         if (s->op == OP_ATTENTION)
             add_attention(&c, p, s, r);
     }
-    c.bytes += 2.0 * sizeof(float) * (double)p->state_floats * (double)r->n_seqs; /* read and written */
+    c.bytes +=
+        2.0 * sizeof(float) * (double)p->state_floats * (double)r->n_seqs; /* read and written */
     return c;
 }
