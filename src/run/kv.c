@@ -9,9 +9,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-/* A slab is at least this large, so that small pages do not cost an allocation each. */
-#define SLAB_BYTES ((size_t)1 << 20)
+/* A slab is at least this large, so that pages cost few allocations, and lies in huge pages, so that
+ * walking through them costs few misses of the address cache. Memory never used is never touched. */
+#define SLAB_BYTES ((size_t)16 << 20)
+#define HUGE_PAGE  ((size_t)2 << 20)
 
 static struct kv_page *page_of(uint8_t *data)
 {
@@ -58,7 +61,8 @@ linnet_status kv_init(struct linnet_context *c, linnet_error *e)
     for (size_t i = 0; i < n; i++)
         if (!place_slot(c, &c->p->kvs[i], &c->places[i]))
             return err_set(e, LINNET_UNSUPPORTED,
-                           "layer %d: keys of %u and values of %u cannot be stored in the chosen KV type (q8_0 needs multiples of 32); use f16",
+                           "layer %d: keys of %u and values of %u cannot be stored in the chosen "
+                           "KV type (q8_0 needs multiples of 32); use f16",
                            c->p->kvs[i].layer, c->p->kvs[i].d_k, c->p->kvs[i].d_v);
     return LINNET_OK;
 }
@@ -78,7 +82,7 @@ static bool grow_slabs(struct kv_group *g)
     if (!size_add(g->page_bytes, header, &each) || !size_align(each, 64, &each))
         return false;
     n = SLAB_BYTES / each + 1;
-    if (!size_mul(n, each, &total))
+    if (!size_mul(n, each, &total) || !size_align(total, HUGE_PAGE, &total))
         return false;
     if (g->n_slabs == g->cap_slabs) {
         size_t cap = g->cap_slabs ? g->cap_slabs * 2 : 16;
@@ -88,11 +92,13 @@ static bool grow_slabs(struct kv_group *g)
         g->slabs = bigger;
         g->cap_slabs = cap;
     }
-    uint8_t *slab = aligned_alloc(64, total);
+    uint8_t *slab = aligned_alloc(HUGE_PAGE, total);
     if (!slab)
         return false;
+    madvise(slab, total, MADV_HUGEPAGE); /* advice: a refusal costs speed only */
     g->slabs[g->n_slabs++] = slab;
-    for (size_t i = 0; i < n; i++) {
+    /* the first page will be taken first: addresses ascend with positions */
+    for (size_t i = n; i-- > 0;) {
         struct kv_page *p = (struct kv_page *)(void *)(slab + i * each);
         p->refs = 0;
         p->next = g->free;
