@@ -162,8 +162,9 @@ struct view block_moe(struct loader *l, const struct moe_family *f, struct view 
 /* What a file may add to its family's mixture. */
 struct moe_extra {
     struct glu experts, shared;
-    uint32_t d_latent; /* experts work at this width, between ffn_routed_down and ffn_routed_up; 0: at x's */
-    float eps;         /* of ffn_routed_norm, which is optional */
+    uint32_t d_latent;  /* experts work at this width, between ffn_<latent>_down and ffn_<latent>_up; 0: at x's */
+    const char *latent; /* not NULL with d_latent */
+    float eps;          /* of ffn_<latent>_norm, which is optional */
 };
 struct view block_moe_with(struct loader *l, const struct moe_family *f, const struct moe_extra *extra, struct view x);
 

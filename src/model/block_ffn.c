@@ -77,8 +77,8 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
     r.n_expert = key_u32(l, "expert_count", 1, LIMIT_EXPERTS);
     uint32_t used[LIMIT_LAYERS];
     size_t n = (size_t)l->il + 1;
-    if (!key_u32_each(l, "expert_used_count", n, 1, r.n_expert, used)) {
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.expert_used_count' is missing", l->arch);
+    if (!key_u32_each(l, "expert_used_count", n, 0, r.n_expert, used) || used[n - 1] == 0) {
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.expert_used_count' is missing or 0 for layer %d", l->arch, l->il);
         used[n - 1] = 1;
     }
     r.n_used = used[n - 1];
@@ -129,7 +129,25 @@ static struct view expert_hidden(struct loader *l, const struct moe_family *f, s
     return activate(p, f->kind, glu, gate, up);
 }
 
-/* Sum of the chosen experts' outputs for x, or for a narrower row made of it (Kimi K3, specification A31.6). */
+/* Into and out of the narrower rows that some mixtures' experts work on (specification A31.6, F22.3). */
+static struct view to_latent(struct loader *l, const struct moe_extra *extra, struct view x)
+{
+    char down[64];
+    snprintf(down, sizeof down, "ffn_%s_down", extra->latent);
+    return plan_matmul(l->p, "latent", mat(l, down, extra->d_latent, x.width), NULL, x);
+}
+
+static struct view from_latent(struct loader *l, const struct moe_extra *extra, struct view y, uint32_t d)
+{
+    char norm[64], up[64];
+    snprintf(norm, sizeof norm, "ffn_%s_norm.weight", extra->latent);
+    snprintf(up, sizeof up, "ffn_%s_up", extra->latent);
+    if (has(l, norm))
+        plan_norm_pieces(l->p, NORM_RMS, y, vec(l, norm, extra->d_latent), NULL, extra->eps, false);
+    return plan_matmul(l->p, "routed", mat(l, up, d, extra->d_latent), NULL, y);
+}
+
+/* Sum of the chosen experts' outputs. */
 static struct view routed(struct loader *l, const struct moe_family *f, const struct moe_extra *extra, struct view x)
 {
     struct plan *p = l->p;
@@ -146,18 +164,14 @@ static struct view routed(struct loader *l, const struct moe_family *f, const st
     struct view logits = plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, d),
                                      bias_opt(l, "ffn_gate_inp", r.n_expert), x);
     if (extra->d_latent)
-        x = plan_matmul(p, "latent", mat(l, "ffn_routed_down", d_in, d), NULL, x);
+        x = to_latent(l, extra, x);
     struct view ids, weights;
     plan_route(p, &r, logits, &ids, &weights);
     struct view h = expert_hidden(l, f, extra->experts, &r, x, ids, (uint32_t)d_ff);
     struct view y = plan_moe_matmul(p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, d_in, d_ff), r.n_expert,
                                     bias_opt(l, "ffn_down_exps", (size_t)r.n_expert * d_in), h, ids, r.n_used);
     struct view out = plan_combine(p, "experts", y, weights);
-    if (!extra->d_latent)
-        return out;
-    if (has(l, "ffn_routed_norm.weight"))
-        plan_norm_pieces(p, NORM_RMS, out, vec(l, "ffn_routed_norm.weight", d_in), NULL, extra->eps, false);
-    return plan_matmul(p, "routed", mat(l, "ffn_routed_up", d, d_in), NULL, out);
+    return extra->d_latent ? from_latent(l, extra, out, d) : out;
 }
 
 static struct view shared(struct loader *l, const struct moe_family *f, struct glu glu, struct view x)

@@ -368,6 +368,7 @@ static linnet_status run_observed(struct linnet_context *c, linnet_error *e)
     const struct plan *p = c->p;
     const linnet_observer *o = &c->observer;
     size_t skip_after = SIZE_MAX; /* past this step, go on at the next layer */
+    int32_t kept = -1;            /* the residual of a skipped layer, which nothing may change */
     for (size_t i = 0; i < p->n_steps; i++) {
         const struct step *s = &p->steps[i];
         if (s->op == OP_LAYER) {
@@ -375,9 +376,10 @@ static linnet_status run_observed(struct linnet_context *c, linnet_error *e)
             bool skip = s->layer >= 0 && (uint32_t)s->layer >= o->exit_layer;
             if (s->layer >= 0 && !skip && o->before_layer)
                 skip = o->before_layer(o->user, (uint32_t)s->layer, reg_row(c, s->a.reg, 0), c->n_rows, s->a.width);
+            kept = skip ? s->a.reg : -1;
             if (skip)
                 skip_after = skip_from(p, i);
-        } else if (i <= skip_after) {
+        } else if (i <= skip_after && (kept < 0 || s->dst.reg != kept)) {
             run_step(c, i);
             if (o->capture && o->captured) {
                 capture(c, s, s->dst);

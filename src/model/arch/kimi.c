@@ -76,6 +76,7 @@ static void read_k3(struct loader *l, struct kimi *m)
                   (double)m->moe.experts.f);
     m->moe.shared = m->moe.experts;
     m->moe.d_latent = key_u32_or(l, "expert_latent_length", 0, LIMIT_WIDTH, 0);
+    m->moe.latent = "routed";
     m->moe.eps = m->eps;
     m->res_block = key_u32_or(l, "attn_res.block_size", 0, LIMIT_LAYERS, 0);
 }

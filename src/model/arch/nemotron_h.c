@@ -11,6 +11,7 @@ struct nemotron {
     const struct family *f;
     struct heads heads;
     struct mamba_desc mamba;
+    struct moe_extra moe;
     uint32_t *d_ff; /* [n_layer] */
     float eps;
 };
@@ -29,6 +30,8 @@ static void read_all(struct loader *l, struct nemotron *d)
         l->status = err_memory(l->e, "model description", n_layer * sizeof *d->d_ff);
     else if (!key_u32_each(l, "feed_forward_length", n_layer, 0, LIMIT_WIDTH, d->d_ff))
         load_fail(l, LINNET_FORMAT, "metadata key '%s.feed_forward_length' is missing", l->arch);
+    if (d->f->moe)
+        d->moe = (struct moe_extra){.d_latent = key_u32_or(l, "moe_latent_size", 0, LIMIT_WIDTH, 0), .latent = "latent"};
     rope_ignore(l);
     key_ignore(l, "attention.scale");
 }
@@ -42,7 +45,7 @@ static struct view sublayer(struct loader *l, const struct nemotron *d, uint32_t
         return block_attention(l, &attn, h);
     }
     if (d->f->moe && has(l, "ffn_gate_inp.weight"))
-        return block_moe(l, d->f->moe, h);
+        return block_moe_with(l, d->f->moe, &d->moe, h);
     return block_ffn(l, &(struct ffn_desc){.kind = d->f->ffn, .d_ff = d->d_ff[il], .suffix = ""}, h);
 }
 
