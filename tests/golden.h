@@ -71,7 +71,7 @@ static inline void golden_open(struct golden *g, const char *name)
         g->tolerance = json_number_value(quantised ? quantised : json_object_get(tol, "vs_logits"));
     else
         g->tolerance = json_number_value(tol);
-    json_t *exact = json_is_object(tol) ? json_object_get(tol, "vs_logits_exact") : NULL;
+    json_t *exact = json_is_object(tol) ? json_object_get(tol, "vs_exact_gelu_logits") : NULL;
     if (exact)
         g->tolerance = json_number_value(exact);
     g->want = golden_wanted(name, g->n_tokens * g->n_vocab);

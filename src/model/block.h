@@ -52,9 +52,13 @@ struct attn_desc {
     float temp_scale, temp_period;  /* queries times 1 + scale * ln(1 + floor(pos / period)); scale 0: off */
     bool sub_norm;                  /* attn_sub_norm on the heads' output */
     bool sinks;                     /* attn_sinks.weight [n_head] */
+    bool v_from_k;      /* without attn_v values are the keys before norm and rotation */
+    bool v_norm;        /* values of each head RMS-normed, without weight */
+    const uint32_t *kv; /* KV slot of another layer to read: this one has no keys and values; NULL: its own */
     bool gated; /* attn_q holds d_k query rows and then d_k gate rows of each head; output times sigmoid(gate) */
 };
-/* attn_output(attention(x)) from attn_{q,k,v} or attn_qkv, with the biases that are there. */
+/* attn_output(attention(x)) from attn_{q,k,v} or attn_qkv, with the biases that are there. Its own KV slot is the
+ * plan's last one. */
 struct view block_attention(struct loader *l, const struct attn_desc *d, struct view x);
 
 enum mla_gate {
@@ -116,6 +120,29 @@ struct kda_desc {
 /* attn_output(gated norm(delta rule(x))). */
 struct view block_kda(struct loader *l, const struct kda_desc *d, struct view x);
 
+/* Gemma 3n and 4: an input for each layer, made from the token and its scaled embedding e (spec B15.3): n_layer pieces
+ * of width d. */
+struct view block_layer_inputs(struct loader *l, uint32_t n_layer, uint32_t d, struct view e, float eps);
+/* What layer l->il adds for its input `u`: N W_proj(gelu(W_gate x) * u). */
+struct view block_layer_input(struct loader *l, struct view x, struct view u, float eps);
+
+/* AltUp (arXiv 2301.13310) as Gemma 3n has it: n streams of width d, of which one goes through the layers. */
+struct altup {
+    uint32_t n, active, d;
+    float eps;
+    struct view streams, predicted; /* [n * d] */
+};
+/* The part of a register of streams that stream i is. */
+struct view altup_stream(const struct altup *a, struct view streams, uint32_t i);
+/* The streams before the first layer, from the scaled embedding e. */
+void altup_begin(struct loader *l, struct altup *a, struct view e);
+/* Before a layer: predict what it will do to every stream; returns the active one's prediction, the layer's input. */
+struct view altup_predict(struct loader *l, struct altup *a);
+/* After it: correct all streams by what it did, its output being y, and add what its own input u gives. */
+void altup_correct(struct loader *l, struct altup *a, struct view y, struct view u);
+/* After the last layer: one hidden state from all streams. */
+struct view altup_end(struct loader *l, const struct altup *a, struct view streams);
+
 enum ffn_kind {
     FFN_SWIGLU, /* down(silu(gate x) * up x) */
     FFN_GEGLU,  /* down(gelu(gate x) * up x) */
@@ -137,6 +164,8 @@ struct ffn_desc {
     enum norm_kind norm;
     float eps;
     struct glu glu;
+    bool sparse;    /* of the gate only what is above its mean by `sparsity` deviations passes (Gemma 3n) */
+    float sparsity;
 };
 /* Feed-forward. Without ffn_gate, ffn_up may hold gate and up rows, gate first (spec F4.1). */
 struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x);
@@ -162,6 +191,7 @@ struct view block_moe(struct loader *l, const struct moe_family *f, struct view 
 /* What a file may add to its family's mixture. */
 struct moe_extra {
     struct glu experts, shared;
+    const struct view *logits; /* the router's, where they are not ffn_gate_inp x; or NULL */
     uint32_t d_latent;  /* experts work at this width, between ffn_<latent>_down and ffn_<latent>_up; 0: at x's */
     const char *latent; /* not NULL with d_latent */
     float eps;          /* of ffn_<latent>_norm, which is optional */

@@ -57,6 +57,8 @@ struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
             gate = plan_matmul(p, "gate", mat(l, gate_name, d->d_ff, x.width), bias_opt(l, gate_name, d->d_ff), x);
         up = plan_matmul(p, "up", mat(l, up_name, d->d_ff, x.width), bias_opt(l, up_name, d->d_ff), x);
     }
+    if (d->sparse)
+        plan_sparsify(p, gate, d->sparsity);
     struct view h = activate(p, d->kind, d->glu, gate, up);
     if (d->sub_norm)
         plan_norm_pieces(p, d->norm, h, vec(l, "ffn_sub_norm.weight", d->d_ff), NULL, d->eps, false);
@@ -161,8 +163,9 @@ static struct view routed(struct loader *l, const struct moe_family *f, const st
     const uint32_t d = x.width, d_in = extra->d_latent ? extra->d_latent : d;
     width_mul(l, "experts", (uint32_t)d_ff, r.n_used);
     width_mul(l, "experts", d_in, r.n_used);
-    struct view logits = plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, d),
-                                     bias_opt(l, "ffn_gate_inp", r.n_expert), x);
+    struct view logits = extra->logits ? *extra->logits
+                                       : plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, d),
+                                                     bias_opt(l, "ffn_gate_inp", r.n_expert), x);
     if (extra->d_latent)
         x = to_latent(l, extra, x);
     struct view ids, weights;

@@ -110,6 +110,8 @@ void build_bailingmoe3(struct loader *l, const struct family *f);
 void build_falcon_h1(struct loader *l, const struct family *f);
 void build_nemotron_h(struct loader *l, const struct family *f);
 void build_granite_hybrid(struct loader *l, const struct family *f);
+void build_gemma3n(struct loader *l, const struct family *f);
+void build_gemma4(struct loader *l, const struct family *f);
 
 /* What every builder begins with: block_count less nextn_predict_layers, embedding_length, the vocabulary's
  * size; into l->m->facts. */
@@ -124,15 +126,20 @@ struct heads {
 void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h);
 /* Attention of layer il without norms, rotation, window or cap; scores times 1 / sqrt(d_k). */
 struct attn_desc attn_plain(const struct heads *h, uint32_t il);
+/* attention.sliding_window_pattern into [n_layer] of 0 or 1: an array, or a period, of which the key's absence means
+ * `period`. Layer il has a window unless il % period == period - 1; period 0: all have. */
+void read_pattern(struct loader *l, uint32_t n_layer, uint32_t period, uint32_t *windowed);
 /* A multiplier: absent or 0 means 1. */
 float key_factor(struct loader *l, const char *key);
+/* A cap, 0: off; `absent` < 0: the family has none, whatever the key says. */
+float softcap_key(struct loader *l, const char *key, float absent);
 
 /* N x with the tensor <name>.weight, into a new register. */
 struct view rms_norm(struct loader *l, const char *name, struct view x, float eps);
 /* The same with mean and bias. */
 struct view layer_norm(struct loader *l, const char *name, struct view x, float eps);
 
-/* And ends with: select, final norm, output head (tied or not), caps and scales. `x` is the last residual. */
+/* And ends with: select (unless the builder did), final norm, output head (tied or not), caps and scales. `x` is the last residual. */
 struct head_desc {
     const char *norm_name; /* tensor of the final norm */
     enum norm_kind norm;

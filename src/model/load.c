@@ -279,9 +279,9 @@ const float *bias_opt(struct loader *l, const char *name, size_t n)
     return t ? read_vec(l, t, n) : NULL;
 }
 
-/* n matrices of a {n_cols, n_rows, n} tensor. */
-static const struct matrix *read_stack(struct loader *l, const struct gguf_tensor *t, const char *name, size_t n,
-                                       size_t n_rows, size_t n_cols)
+/* n matrices of a {n_cols, n_rows, n} tensor, their products multiplied by `scales`: [n], or `one` for all, or NULL. */
+static const struct matrix *read_matrices(struct loader *l, const struct gguf_tensor *t, size_t n, size_t n_rows,
+                                          size_t n_cols, const float *scales, bool one)
 {
     const struct quant_type *type = format_of(l, t);
     size_t row_bytes;
@@ -296,9 +296,6 @@ static const struct matrix *read_stack(struct loader *l, const struct gguf_tenso
     if (*known)
         return *known;
     struct matrix *m = ARENA_ARRAY(l->arena, n, struct matrix);
-    const struct gguf_tensor *s = find_tensor(l, name, ".scale");
-    const float *scales = s ? read_vec(l, s, s->n_elems == 1 ? 1 : n) : NULL;
-    find_tensor(l, name, ".input_scale");
     if (!m) {
         l->status = err_memory(l->e, t->name, n * sizeof *m);
         return NULL;
@@ -309,9 +306,20 @@ static const struct matrix *read_stack(struct loader *l, const struct gguf_tenso
                                .n_cols = n_cols,
                                .data = t->data + i * n_rows * row_bytes,
                                .row_bytes = row_bytes,
-                               .scale = scales ? scales[s->n_elems == 1 ? 0 : i] : 1.0f};
+                               .scale = scales ? scales[one ? 0 : i] : 1.0f};
     *known = m;
     return m;
+}
+
+/* The same with the tensor <name>.scale, of one number or n, where there is one. */
+static const struct matrix *read_stack(struct loader *l, const struct gguf_tensor *t, const char *name, size_t n,
+                                       size_t n_rows, size_t n_cols)
+{
+    const struct gguf_tensor *s = find_tensor(l, name, ".scale");
+    const bool one = s && s->n_elems == 1;
+    const float *scales = s ? read_vec(l, s, one ? 1 : n) : NULL;
+    find_tensor(l, name, ".input_scale");
+    return read_matrices(l, t, n, n_rows, n_cols, scales, one);
 }
 
 const struct matrix *mat_stack_opt(struct loader *l, const char *name, size_t n, size_t n_rows, size_t n_cols)
@@ -336,6 +344,14 @@ const struct matrix *mat_opt(struct loader *l, const char *name, size_t n_rows, 
 const struct matrix *mat(struct loader *l, const char *name, size_t n_rows, size_t n_cols)
 {
     return mat_stack(l, name, 1, n_rows, n_cols);
+}
+
+const struct matrix *mat_unscaled(struct loader *l, const char *name, size_t n_rows, size_t n_cols)
+{
+    const struct gguf_tensor *t = find_tensor(l, name, ".weight");
+    if (!t && l->status == LINNET_OK)
+        absent_tensor(l, name, ".weight");
+    return t ? read_matrices(l, t, 1, n_rows, n_cols, NULL, false) : NULL;
 }
 
 const struct matrix *mat_rows(struct loader *l, const struct matrix *m, size_t row0, size_t n_rows)

@@ -60,6 +60,8 @@ const float *vec(struct loader *l, const char *name, size_t n);
 const float *vec_opt(struct loader *l, const char *name, size_t n);
 /* {n_cols, n_rows} in file order; `name` without ".weight". A tensor <name>.scale becomes matrix.scale. */
 const struct matrix *mat(struct loader *l, const char *name, size_t n_rows, size_t n_cols);
+/* The same where <name>.scale means something else. */
+const struct matrix *mat_unscaled(struct loader *l, const char *name, size_t n_rows, size_t n_cols);
 const struct matrix *mat_opt(struct loader *l, const char *name, size_t n_rows, size_t n_cols);
 /* {n_cols, n_rows, n} -> [n] matrices. */
 const struct matrix *mat_stack(struct loader *l, const char *name, size_t n, size_t n_rows, size_t n_cols);

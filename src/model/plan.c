@@ -14,6 +14,7 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_ROPE_TABLE] = {"rope_table", OP_ROW},
     [OP_COPY] = {"copy", OP_ROW},
     [OP_ADD] = {"add", OP_ROW},
+    [OP_SUB] = {"sub", OP_ROW},
     [OP_MUL] = {"mul", OP_ROW},
     [OP_SCALE] = {"scale", OP_ROW},
     [OP_ADD_VEC] = {"add_vec", OP_ROW},
@@ -24,6 +25,8 @@ const struct op_info op_infos[OP_COUNT] = {
     [OP_SOFTCAP] = {"softcap", OP_ROW},
     [OP_LERP] = {"lerp", OP_ROW},
     [OP_DOT_MUL] = {"dot_mul", OP_ROW},
+    [OP_RESCALE] = {"rescale", OP_ROW},
+    [OP_SPARSIFY] = {"sparsify", OP_ROW},
     [OP_ROPE] = {"rope", OP_ROW},
     [OP_POS_SCALE] = {"pos_scale", OP_ROW},
     [OP_KV_STORE] = {"kv_store", OP_ROW},
@@ -230,6 +233,11 @@ void plan_add(struct plan *p, struct view dst, struct view a, struct view b)
     elementwise(p, OP_ADD, dst, a, b);
 }
 
+void plan_sub(struct plan *p, struct view dst, struct view a, struct view b)
+{
+    elementwise(p, OP_SUB, dst, a, b);
+}
+
 void plan_mul(struct plan *p, struct view dst, struct view a, struct view b)
 {
     elementwise(p, OP_MUL, dst, a, b);
@@ -317,6 +325,22 @@ void plan_lerp_vec(struct plan *p, struct view dst, struct view a, struct view b
     struct step *s = w ? elementwise(p, OP_LERP, dst, a, b) : NULL;
     if (s)
         s->w = w;
+}
+
+void plan_rescale(struct plan *p, struct view x, struct view like)
+{
+    if (usable(p, x) && usable(p, like) && (x.n != 1 || like.n != 1))
+        broken(p, "a norm of more than one piece");
+    elementwise(p, OP_RESCALE, x, like, view_none());
+}
+
+void plan_sparsify(struct plan *p, struct view x, float f)
+{
+    if (usable(p, x) && (x.n != 1 || x.width < 2))
+        broken(p, "a deviation of fewer than two numbers");
+    struct step *s = elementwise(p, OP_SPARSIFY, x, x, view_none());
+    if (s)
+        s->f = f;
 }
 
 void plan_dot_mul(struct plan *p, struct view dst, struct view a, struct view b, struct view c)
@@ -630,16 +654,25 @@ struct view plan_moe_matmul(struct plan *p, const char *name, const struct matri
     return y;
 }
 
+void plan_combine_to(struct plan *p, struct view dst, struct view y, struct view weights)
+{
+    if (!usable(p, dst) || !usable(p, y) || !usable(p, weights))
+        return;
+    if (dst.n != 1 || dst.width != y.width || weights.n != 1 || weights.width < y.n)
+        broken(p, "a weighted sum of shapes that do not fit");
+    struct step *s = append(p, OP_COMBINE, dst);
+    if (s) {
+        s->a = y;
+        s->b = weights;
+    }
+}
+
 struct view plan_combine(struct plan *p, const char *name, struct view y, struct view weights)
 {
     if (!usable(p, y) || !usable(p, weights))
         return view_none();
     struct view out = plan_new(p, name, y.width);
-    struct step *s = usable(p, out) ? append(p, OP_COMBINE, out) : NULL;
-    if (s) {
-        s->a = y;
-        s->b = weights;
-    }
+    plan_combine_to(p, out, y, weights);
     return out;
 }
 

@@ -55,6 +55,7 @@ enum op {
     OP_ROPE_TABLE, /* dst [n_rot] = cos [n_rot/2], sin [n_rot/2] of the row's position */
     OP_COPY,       /* dst = a */
     OP_ADD,        /* dst = a + b */
+    OP_SUB,        /* dst = a - b; dst may be a, not b */
     OP_MUL,        /* dst = a * b */
     OP_SCALE,      /* dst = a * f */
     OP_ADD_VEC,    /* dst = a + w */
@@ -65,6 +66,8 @@ enum op {
     OP_SOFTCAP,    /* dst = f * tanh(a / f) */
     OP_LERP,       /* dst = a + (b - a) * c, or * w */
     OP_DOT_MUL,    /* each piece: dst += dot(a, b) * c */
+    OP_RESCALE,    /* dst = dst * |a| / |dst|; 0 stays 0 */
+    OP_SPARSIFY,   /* dst = max(0, a - mean(a) - f * deviation(a)), of a sample */
     OP_ROPE,       /* each piece of dst rotated in place by table a */
     OP_POS_SCALE,  /* dst = a * (1 + f * ln(1 + floor(position / f2))) */
     OP_KV_STORE,   /* keys a and values b into a KV slot */
@@ -280,6 +283,11 @@ static inline struct view view_part(struct view v, uint32_t off, uint32_t width)
 {
     return (struct view){v.reg, v.off + off, v.n, width, v.stride};
 }
+/* Piece i alone. */
+static inline struct view view_piece(struct view v, uint32_t i)
+{
+    return (struct view){v.reg, v.off + i * v.stride, 1, v.width, v.width};
+}
 /* Pieces as one, where they touch. */
 static inline struct view view_flat(struct view v)
 {
@@ -312,6 +320,7 @@ void plan_norm_to(struct plan *p, enum norm_kind kind, struct view dst, struct v
 void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const float *w, const float *b,
                       float eps, bool per_piece);
 void plan_add(struct plan *p, struct view dst, struct view a, struct view b);
+void plan_sub(struct plan *p, struct view dst, struct view a, struct view b);
 void plan_mul(struct plan *p, struct view dst, struct view a, struct view b);
 void plan_copy(struct plan *p, struct view dst, struct view a);
 void plan_keep(struct plan *p, struct view dst, struct view a); /* a copy for other layers: kept */
@@ -327,6 +336,10 @@ void plan_softcap(struct plan *p, struct view x, float cap); /* cap == 0 adds no
 /* dst = a + (b - a) * c, c in one piece; or with a vector w [view_size(a)] in place of c. */
 void plan_lerp(struct plan *p, struct view dst, struct view a, struct view b, struct view c);
 void plan_lerp_vec(struct plan *p, struct view dst, struct view a, struct view b, const float *w);
+/* x with the L2 norm of `like`; both in one piece. */
+void plan_rescale(struct plan *p, struct view x, struct view like);
+/* What of x (one piece, two floats at least) is above its mean by `f` sample standard deviations; the rest is 0. */
+void plan_sparsify(struct plan *p, struct view x, float f);
 /* dst, a, b, c in equal pieces: each piece of dst += dot(a, b) * c. */
 void plan_dot_mul(struct plan *p, struct view dst, struct view a, struct view b, struct view c);
 /* The rows' angles of a table; the register is made once and reused. */
@@ -366,6 +379,8 @@ void plan_route(struct plan *p, const struct router *r, struct view logits, stru
 struct view plan_moe_matmul(struct plan *p, const char *name, const struct matrix *experts, uint32_t n_expert,
                             const float *bias, struct view x, struct view ids, uint32_t n_used);
 struct view plan_combine(struct plan *p, const char *name, struct view y, struct view weights);
+/* The same into dst, which is no part of y. */
+void plan_combine_to(struct plan *p, struct view dst, struct view y, struct view weights);
 /* Piece j of x times factors[j], in place. */
 void plan_mul_each(struct plan *p, struct view x, struct view factors);
 /* Products of each head with a matrix of its own, w [n]: x and dst are n pieces that fill their registers but for

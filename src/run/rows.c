@@ -71,6 +71,12 @@ static void do_add(struct linnet_context *c, const struct step *s, size_t row)
     EACH_PIECE(c->k->add(y, a, b, ps.width); b += ps.b)
 }
 
+static void do_sub(struct linnet_context *c, const struct step *s, size_t row)
+{
+    const float *b = view_row(c, &s->b, row);
+    EACH_PIECE(memmove(y, a, ps.width * sizeof *y); c->k->axpy(y, -1.0f, b, ps.width); b += ps.b)
+}
+
 static void do_mul(struct linnet_context *c, const struct step *s, size_t row)
 {
     const float *b = view_row(c, &s->b, row);
@@ -216,6 +222,35 @@ static void do_lerp(struct linnet_context *c, const struct step *s, size_t row)
     EACH_PIECE(c->k->lerp(y, a, b, w, ps.width); b += ps.b; w += ps.width)
 }
 
+static void do_rescale(struct linnet_context *c, const struct step *s, size_t row)
+{
+    float *y = view_row(c, &s->dst, row);
+    const float *a = view_row(c, &s->a, row);
+    const size_t n = s->a.width;
+    const float own = sqrtf(c->k->dot(y, y, n));
+    if (own != 0.0f)
+        c->k->scale(y, y, sqrtf(c->k->dot(a, a, n)) / own, n);
+}
+
+static void do_sparsify(struct linnet_context *c, const struct step *s, size_t row)
+{
+    float *y = view_row(c, &s->dst, row), square = 0.0f, t[256];
+    const float *a = view_row(c, &s->a, row);
+    const size_t n = s->a.width;
+    const float mean = c->k->sum(a, n) / (float)n;
+    for (size_t i = 0; i < n; i += 256) {
+        size_t m = n - i < 256 ? n - i : 256;
+        for (size_t j = 0; j < m; j++)
+            t[j] = a[i + j] - mean;
+        square += c->k->dot(t, t, m);
+    }
+    const float cut = mean + s->f * sqrtf(square / (float)(n - 1));
+    for (size_t i = 0; i < n; i++) {
+        const float over = a[i] - cut;
+        y[i] = over > 0.0f || over != over ? over : 0.0f; /* NaN stays: it must be seen */
+    }
+}
+
 static void do_dot_mul(struct linnet_context *c, const struct step *s, size_t row)
 {
     float *y = view_row(c, &s->dst, row);
@@ -333,4 +368,5 @@ row_fn *const row_fns[OP_COUNT] = {
     [OP_COMBINE] = do_combine,   [OP_SELECT] = do_select,       [OP_MUL_EACH] = do_mul_each,
     [OP_LERP] = do_lerp,         [OP_DOT_MUL] = do_dot_mul,     [OP_MIX] = do_mix,
     [OP_GIVEN] = do_given,       [OP_HIDDEN] = do_hidden,
+    [OP_SUB] = do_sub,           [OP_RESCALE] = do_rescale,     [OP_SPARSIFY] = do_sparsify,
 };

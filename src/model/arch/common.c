@@ -76,10 +76,32 @@ struct attn_desc attn_plain(const struct heads *h, uint32_t il)
                               .scale = 1.0f / sqrtf((float)h->d_k)};
 }
 
+void read_pattern(struct loader *l, uint32_t n_layer, uint32_t period, uint32_t *windowed)
+{
+    const char *key = "attention.sliding_window_pattern";
+    if (key_is_array(l, key)) {
+        key_u32_each(l, key, n_layer, 0, 1, windowed);
+        return;
+    }
+    period = key_u32_or(l, key, 0, LIMIT_LAYERS, period);
+    for (uint32_t i = 0; i < n_layer; i++)
+        windowed[i] = period == 0 || i % period < period - 1;
+}
+
 float key_factor(struct loader *l, const char *key)
 {
     float f = key_f32_or(l, key, 0.0f);
     return f == 0.0f ? 1.0f : f;
+}
+
+float softcap_key(struct loader *l, const char *key, float absent)
+{
+    if (absent < 0.0f)
+        return 0.0f;
+    float cap = key_f32_or(l, key, absent);
+    if (cap < 0.0f)
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.%s' is negative", l->arch, key);
+    return cap;
 }
 
 struct view rms_norm(struct loader *l, const char *name, struct view x, float eps)
@@ -128,8 +150,10 @@ static struct view final_norm(struct loader *l, const struct head_desc *d, const
     snprintf(weight, sizeof weight, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
     const float *w = vec(l, weight, n), *b = d->norm_bias ? vec(l, bias, n) : NULL;
-    plan_begin_layer(l->p, -1, x);
-    x = plan_select(l->p, x);
+    if (!l->p->out_rows) {
+        plan_begin_layer(l->p, -1, x);
+        x = plan_select(l->p, x);
+    }
     return plan_norm(l->p, "output_norm", d->norm, x, w, b, d->eps);
 }
 

@@ -38,13 +38,7 @@ static void read_windows(struct loader *l, struct dense *d)
     key_ignore(l, pattern);
     if (w == 0)
         return;
-    if (key_is_array(l, pattern)) {
-        key_u32_each(l, pattern, d->n_layer, 0, 1, d->windowed);
-        return;
-    }
-    uint32_t period = key_u32_or(l, pattern, 0, LIMIT_LAYERS, f->window_period);
-    for (uint32_t i = 0; i < d->n_layer; i++)
-        d->windowed[i] = period == 0 || i % period < period - 1;
+    read_pattern(l, d->n_layer, f->window_period, d->windowed);
 }
 
 static void read_rope(struct loader *l, struct dense *d)
@@ -87,17 +81,6 @@ static void read_rope(struct loader *l, struct dense *d)
         d->rope_window = rope_resolve(l, n_rot, own_base ? base_window : base, s, s ? factors : NULL, NULL,
                                       log_mul);
     }
-}
-
-/* A cap's key; `absent` < 0: the family has none, 0: off. */
-static float softcap_key(struct loader *l, const char *key, float absent)
-{
-    if (absent < 0.0f)
-        return 0.0f;
-    float cap = key_f32_or(l, key, absent);
-    if (cap < 0.0f)
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.%s' is negative", l->arch, key);
-    return cap;
 }
 
 static void read_scores(struct loader *l, struct dense *d)

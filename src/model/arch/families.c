@@ -229,6 +229,19 @@ static const struct moe_family moe_nemotron = {
     .shared_gated = false,
     .kind = FFN_RELU2,
 };
+/* B16.4; the dense feed-forward is the shared expert. */
+static const struct moe_family moe_gemma4 = {
+    .gating = ROUTER_SOFTMAX,
+    .gating_key = false,
+    .normalise = ALWAYS,
+    .scale_key = false,
+    .bias_name = NULL,
+    .bias_required = false,
+    .groups = false,
+    .shared = false,
+    .shared_gated = false,
+    .kind = FFN_GEGLU,
+};
 
 /* clang-format off: columns under each other */
 static const struct family families[] = {
@@ -623,6 +636,18 @@ static const struct family families[] = {
      .build = build_granite_hybrid, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
      .qk_norm = QK_NONE, .pairs = ROPE_NORM, .rotates = ROTATES_BY_KEY, .ffn = FFN_SWIGLU,
      .scales = SCALES_GRANITE, .tie = TIE_IF_ABSENT, .moe = &moe_granite},
+    {.arch = "gemma3n",
+     .build = build_gemma3n, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_BOTH,
+     .qk_norm = QK_HEAD, .pairs = ROPE_NEOX, .rotates = ROTATES_ALL, .window = WINDOW_BY_KEY,
+     .window_period = 5, .window_rope = WINDOW_ROPE_OWN_BASE, .ffn = FFN_GEGLU,
+     .scales = SCALES_GEMMA, .final_softcap = 30.0f, .yarn_keys = false, .tie = TIE_IF_ABSENT,
+     .moe = NULL},
+    {.arch = "gemma4",
+     .build = build_gemma4, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_BOTH,
+     .qk_norm = QK_HEAD, .pairs = ROPE_NEOX, .rotates = ROTATES_ALL, .window = WINDOW_REQUIRED,
+     .window_period = 0, .window_rope = WINDOW_ROPE_OWN_BASE, .ffn = FFN_GEGLU,
+     .scales = SCALES_GEMMA, .final_softcap = 30.0f, .yarn_keys = false, .tie = TIE_IF_ABSENT,
+     .moe = &moe_gemma4},
     {.arch = "rwkv7",
      .build = build_rwkv7, .norm = NORM_LAYER, .norm_bias = true, .place = PLACE_PRE,
      .pairs = ROPE_NONE, .rotates = ROTATES_NEVER, .scales = SCALES_NONE, .tie = TIE_NEVER,
