@@ -9,8 +9,8 @@
 #include "base/arena.h"
 #include "base/pool.h"
 #include "gguf/gguf.h"
+#include "mkvocab.h"
 #include "quant/quant.h"
-#include "rawgguf.h"
 #include "tempdir.h"
 
 #include <limits.h>
@@ -195,6 +195,48 @@ static linnet_status use_pool(linnet_error *e)
     return status;
 }
 
+static struct raw vocab_file;
+
+static void make_vocab_file(const char *model, const char *pre)
+{
+    static const char *const texts[] = {"a", "b", "ab", "<s>", "<unk>", "\xE2\x96\x81", "abab"};
+    static const int32_t types[] = {1, 1, 1, 3, 2, 1, 1};
+    static const float scores[] = {-1, -2, -3, 0, 0, -4, -2};
+    static const char *const merges[] = {"a b", "ab ab"};
+    struct mkvocab m = {0};
+    mkvocab_str(&m, "tokenizer.ggml.model", model);
+    mkvocab_str(&m, "tokenizer.ggml.pre", pre);
+    mkvocab_strs(&m, "tokenizer.ggml.tokens", texts, 7);
+    mkvocab_i32s(&m, "tokenizer.ggml.token_type", types, 7);
+    mkvocab_f32s(&m, "tokenizer.ggml.scores", scores, 7);
+    mkvocab_strs(&m, "tokenizer.ggml.merges", merges, 2);
+    mkvocab_u32(&m, "tokenizer.ggml.unknown_token_id", 4);
+    vocab_file = mkvocab_file(&m);
+}
+
+/* Load it, encode a text that needs all of its machinery, decode the ids. */
+static linnet_status use_vocab(linnet_error *e)
+{
+    static const char part[] = "<s>ab abab e\xCC\x81 ";
+    static char text[2000], back[8000];
+    static int32_t ids[4000];
+    struct gguf *g = NULL;
+    struct vocab *v = NULL;
+    size_t n;
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = part[i % (sizeof part - 1)];
+    linnet_status s = gguf_open_memory(vocab_file.data, vocab_file.n, &g, e);
+    if (s == LINNET_OK)
+        s = vocab_load(g, &v, e);
+    if (s == LINNET_OK)
+        s = vocab_encode(v, text, sizeof text, VOCAB_PARSE_SPECIAL, ids, 4000, &n, e);
+    if (s == LINNET_OK)
+        s = vocab_decode(v, ids, n, VOCAB_WHOLE_TEXT, back, sizeof back, &n, e);
+    vocab_free(v);
+    gguf_close(g);
+    return s;
+}
+
 static void opening_bytes_survives_failing_allocations(void **state)
 {
     (void)state;
@@ -219,6 +261,20 @@ static void a_pool_survives_failing_allocations(void **state)
     fail_every_allocation(use_pool);
 }
 
+static void vocabularies_survive_failing_allocations(void **state)
+{
+    (void)state;
+    static const char *const kinds[][2] = {{"gpt2", "qwen2"}, {"gpt2", "deepseek-v3"},
+                                           {"llama", ""},     {"gemma4", ""},
+                                           {"bert", ""},      {"t5", ""},
+                                           {"rwkv", ""}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        make_vocab_file(kinds[i][0], kinds[i][1]);
+        fail_every_allocation(use_vocab);
+        raw_free(&vocab_file);
+    }
+}
+
 int main(void)
 {
 #define IN_DIR(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -226,6 +282,7 @@ int main(void)
         IN_DIR(opening_bytes_survives_failing_allocations),
         IN_DIR(opening_a_file_survives_failing_allocations),
         IN_DIR(writing_survives_failing_allocations),
+        IN_DIR(vocabularies_survive_failing_allocations),
         IN_DIR(a_pool_survives_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

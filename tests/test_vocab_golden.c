@@ -1,6 +1,7 @@
 /*
- * Every vocabulary of the shared conformance data: the ids of all texts, and all ids back to bytes. Where the
- * models' own library and llama.cpp differ the own library's ids are expected (docs/tokenizer.md).
+ * Every vocabulary of the shared conformance data: the ids of all texts, and all ids back to
+ * bytes. Where the models' own library and llama.cpp differ the own library's ids are expected
+ * (docs/tokenizer.md).
  */
 #include "test.h"
 
@@ -10,9 +11,9 @@
 #include <jansson.h>
 
 static const char *const names[] = {
-    "bert-bge", "command-r", "deepseek-coder", "deepseek-llm",   "falcon",
-    "gemma-4",  "gpt-2",     "llama-bpe",      "llama-spm",      "nomic-bert-moe",
-    "phi-3",    "qwen2",     "qwen35",         "refact",         "starcoder",
+    "bert-bge", "command-r", "deepseek-coder", "deepseek-llm", "falcon",
+    "gemma-4",  "gpt-2",     "llama-bpe",      "llama-spm",    "nomic-bert-moe",
+    "phi-3",    "qwen2",     "qwen35",         "refact",       "starcoder",
 };
 
 struct buf {
@@ -26,10 +27,11 @@ static struct buf base64(const char *text)
     unsigned acc = 0, bits = 0;
     for (; *text && *text != '='; text++) {
         char c = *text;
-        unsigned v = c >= 'A' && c <= 'Z' ? (unsigned)(c - 'A')
+        unsigned v = c >= 'A' && c <= 'Z'   ? (unsigned)(c - 'A')
                      : c >= 'a' && c <= 'z' ? (unsigned)(c - 'a') + 26
                      : c >= '0' && c <= '9' ? (unsigned)(c - '0') + 52
-                     : c == '+' ? 62 : 63;
+                     : c == '+'             ? 62
+                                            : 63;
         acc = acc << 6 | v;
         bits += 6;
         if (bits >= 8) {
@@ -142,7 +144,8 @@ static void check_decoding(const struct vocab *v, const json_t *row, size_t numb
         ids[i] = (int32_t)json_integer_value(json_array_get(list, i));
     struct buf detok = base64(json_string_value(json_object_get(row, "detok_b64")));
     const json_t *other = json_object_get(row, "pieces_b64");
-    struct buf pieces = base64(json_string_value(other ? other : json_object_get(row, "detok_b64")));
+    struct buf pieces =
+        base64(json_string_value(other ? other : json_object_get(row, "detok_b64")));
     if (!decodes_to(v, ids, n, VOCAB_SHOW_SPECIAL | VOCAB_WHOLE_TEXT, detok.s, detok.n))
         bad(t, number, "detok differs");
     if (!decodes_to(v, ids, n, VOCAB_SHOW_SPECIAL, pieces.s, pieces.n))
@@ -154,13 +157,15 @@ static void check_decoding(const struct vocab *v, const json_t *row, size_t numb
     free(pieces.s);
 }
 
-/* What the models' own library answers for a row's text, from the row itself or, for rows with added tokens
- * (which have no such answer), from the row of the same text without: then *added says to leave out both ends. */
+/* What the models' own library answers for a row's text, from the row itself or, for rows with
+ * added tokens (which have no such answer), from the row of the same text without: then *added
+ * says to leave out both ends. */
 static const json_t *wanted_ids(const json_t *row, json_t *answers, bool *added)
 {
     char key[8192];
     const char *text = json_string_value(json_object_get(row, "text_b64"));
-    snprintf(key, sizeof key, "%d%.8000s", json_is_true(json_object_get(row, "parse_special")), text);
+    snprintf(key, sizeof key, "%d%.8000s", json_is_true(json_object_get(row, "parse_special")),
+             text);
     *added = false;
     if (json_is_false(json_object_get(row, "ref_agrees"))) {
         json_object_set(answers, key, json_object_get(row, "ref_ids"));
@@ -178,8 +183,9 @@ static void check_row(const struct vocab *v, const json_t *row, json_t *answers,
     struct buf text = base64(json_string_value(json_object_get(row, "text_b64")));
     bool added;
     const json_t *want = wanted_ids(row, answers, &added);
-    unsigned flags = (json_is_true(json_object_get(row, "parse_special")) ? VOCAB_PARSE_SPECIAL : 0) |
-                     (json_is_true(json_object_get(row, "add_special")) ? VOCAB_ADD_SPECIAL : 0);
+    unsigned flags =
+        (json_is_true(json_object_get(row, "parse_special")) ? VOCAB_PARSE_SPECIAL : 0) |
+        (json_is_true(json_object_get(row, "add_special")) ? VOCAB_ADD_SPECIAL : 0);
     size_t n, cap = text.n * 4 + 16;
     int32_t *ids = malloc(cap * sizeof *ids);
     linnet_status status = vocab_encode(v, text.s, text.n, flags, ids, cap, &n, &e);
@@ -194,7 +200,8 @@ static void check_row(const struct vocab *v, const json_t *row, json_t *answers,
         struct buf whole = {malloc(text.n + 1), text.n + vocab_add_space_prefix(v)};
         whole.s[0] = ' ';
         memcpy(whole.s + vocab_add_space_prefix(v), text.s, text.n);
-        if (bytes && !(flags & VOCAB_ADD_SPECIAL) && !decodes_to(v, ids, n, VOCAB_SHOW_SPECIAL, whole.s, whole.n))
+        if (bytes && !(flags & VOCAB_ADD_SPECIAL) &&
+            !decodes_to(v, ids, n, VOCAB_SHOW_SPECIAL, whole.s, whole.n))
             bad(t, number, "ill-formed text is not given back");
         free(whole.s);
     } else if (!same_ids(v, added, ids, n, want)) {
@@ -268,7 +275,8 @@ static void each_inp_and_out_agree(void **state)
             texts++;
             if (!same || i != n) {
                 wrong++;
-                print_message("%s: text '%.*s' differs\n", names[k], (int)(n_text < 40 ? n_text : 40), text);
+                print_message("%s: text '%.*s' differs\n", names[k],
+                              (int)(n_text < 40 ? n_text : 40), text);
             }
             if (!end)
                 break;

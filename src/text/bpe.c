@@ -1,9 +1,10 @@
 /*
- * Byte-pair vocabularies with a merge list: the GPT-2 kind (symbols are bytes, words are cut by the
- * pre-tokeniser) and the gemma4 kind (symbols are characters, spaces written as U+2581, bytes as a fallback).
+ * Byte-pair vocabularies with a merge list: the GPT-2 kind (symbols are bytes, words are cut by
+ * the pre-tokeniser) and the gemma4 kind (symbols are characters, spaces written as U+2581, bytes
+ * as a fallback).
  *
- * Ill-formed UTF-8 is not replaced: its bytes become byte tokens, so that decoding gives the text back.
- * Only a byte the vocabulary has no token for becomes U+FFFD.
+ * Ill-formed UTF-8 is not replaced: its bytes become byte tokens, so that decoding gives the text
+ * back. Only a byte the vocabulary has no token for becomes U+FFFD.
  */
 #include "text/vocab_impl.h"
 
@@ -25,33 +26,26 @@ static bool merge_pair(const struct enc *x, const char *s, const struct symbol *
 static void encode_word(struct enc *x, const char *s, size_t n)
 {
     const struct vocab *v = x->v;
-    if (v->whole_words) {
-        int32_t id = strmap_get(&v->words, s, n);
-        if (id >= 0) {
-            enc_emit(x, id);
-            return;
-        }
+    int32_t whole = v->whole_words ? strmap_get(&v->words, s, n) : -1;
+    if (whole >= 0) {
+        enc_emit(x, whole);
+        return;
     }
-    struct word_slot *slot;
-    size_t from = x->n, count = 0;
-    if (word_seen(x, s, n, &slot) || !enc_symbols(x, n))
+    size_t count = 0;
+    if (!enc_symbols(x, n))
         return;
     for (size_t i = 0; i < n; count++) {
-        uint32_t cp;
-        size_t len = v->chars ? utf8_decode(s + i, n - i, &cp) : 1;
+        size_t len = v->chars ? char_length(s + i, n - i) : 1;
         int32_t id = v->chars ? strmap_get(&v->words, s + i, len) : v->bytes[(uint8_t)s[i]];
         x->symbols[count] = (struct symbol){.off = (uint32_t)i, .len = (uint32_t)len, .id = id};
         i += len;
     }
     enc_emit_symbols(x, s, merge_symbols(x, s, count, merge_pair));
-    word_keep(x, slot, s, n, from);
 }
 
 static void word_fn(void *arg, const char *s, size_t n)
 {
-    struct enc *x = arg;
-    if (x->status == LINNET_OK)
-        encode_word(x, s, n);
+    word_next(arg, s, n, encode_word);
 }
 
 /* Bytes that are not UTF-8. */
@@ -62,9 +56,9 @@ static void encode_raw(struct enc *x, const char *s, size_t n)
         while (end < n && x->v->bytes[(uint8_t)s[end]] >= 0)
             end++;
         if (end > i)
-            encode_word(x, s + i, end - i);
+            word_next(x, s + i, end - i, encode_word);
         if (end < n)
-            encode_word(x, "\xEF\xBF\xBD", 3), end++;
+            word_next(x, "\xEF\xBF\xBD", 3, encode_word), end++;
         i = end;
     }
 }
@@ -81,6 +75,7 @@ static void encode_valid(struct enc *x, const char *s, size_t n)
         n = x->normal.n;
     }
     linnet_status status = pretok_split(x->v->pretok, &x->pretok, s, n, word_fn, x, x->e);
+    word_flush(x, encode_word);
     if (status != LINNET_OK && x->status == LINNET_OK)
         x->status = status;
 }
@@ -94,11 +89,13 @@ static void encode_chars(struct enc *x, const char *s, size_t n)
         while (end < n && (s[end] == '\n') == feeds)
             end++;
         int32_t run = feeds ? strmap_get(&x->v->words, s + i, end - i) : -1;
-        if (run >= 0)
+        if (run >= 0) {
+            word_flush(x, encode_word);
             enc_emit(x, run);
+        }
         for (size_t len; run < 0 && i < end; i += len) {
-            len = marked_word(x->v, s + i, end - i);
-            encode_word(x, s + i, len);
+            len = word_end(x->v, s + i, end - i);
+            word_next(x, s + i, len, encode_word);
         }
         i = end;
     }
@@ -113,6 +110,7 @@ void bpe_encode(struct enc *x, const char *s, size_t n)
             return;
         }
         encode_chars(x, x->escaped.s, x->escaped.n);
+        word_flush(x, encode_word);
         return;
     }
     while (n && x->status == LINNET_OK) {
@@ -125,6 +123,7 @@ void bpe_encode(struct enc *x, const char *s, size_t n)
         }
         if (bad > valid && x->status == LINNET_OK)
             encode_raw(x, s + valid, bad - valid);
+        word_flush(x, encode_word);
         s += bad;
         n -= bad;
     }

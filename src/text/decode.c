@@ -1,9 +1,9 @@
 /*
  * Decoding: ids to bytes, whole or as a stream of complete characters.
  *
- * A token is its piece: bytes fixed at load. Decoding is their concatenation; a stream gives the same bytes
- * and only holds back the beginning of a character. VOCAB_WHOLE_TEXT alone edits: it undoes what encoding a whole
- * text added (the space prefix) and follows the file's kind in dropping spaces before punctuation.
+ * A token is its piece: bytes fixed at load. Decoding is their concatenation; a stream gives the
+ * same bytes and only holds back the beginning of a character. Only VOCAB_STRIP_PREFIX and
+ * VOCAB_CLEAN_SPACES edit it.
  */
 #include "base/limits.h"
 #include "text/vocab_impl.h"
@@ -57,7 +57,8 @@ size_t vocab_piece_max(const struct vocab *v)
 
 static linnet_status bad_id(const struct vocab *v, int32_t id, linnet_error *e)
 {
-    return err_set(e, LINNET_INVALID, "token id %d is outside the vocabulary of %zu", id, v->n_tokens);
+    return err_set(e, LINNET_INVALID, "token id %d is outside the vocabulary of %zu", id,
+                   v->n_tokens);
 }
 
 /* The piece that an id prints under these flags. */
@@ -68,8 +69,8 @@ static struct str shown(const struct vocab *v, int32_t id, unsigned flags)
     return v->pieces[id];
 }
 
-/* The three passes below rewrite s[0..n) in place, reading ahead of where they write, and return the new
- * length. They are those of the models' common "clean up tokenization spaces". */
+/* The three passes below rewrite s[0..n) in place, reading ahead of where they write, and
+ * return the new length. They are those of the models' common "clean up tokenization spaces". */
 
 /* A space before one of ?!., goes. */
 static size_t clean_marks(char *s, size_t n)
@@ -135,7 +136,7 @@ static linnet_status decode_plain(const struct vocab *v, const int32_t *ids, siz
 linnet_status vocab_decode(const struct vocab *v, const int32_t *ids, size_t n, unsigned flags,
                            char *out, size_t cap, size_t *n_out, linnet_error *e)
 {
-    bool whole = flags & VOCAB_WHOLE_TEXT, strip = whole && v->add_space_prefix;
+    bool strip = (flags & VOCAB_STRIP_PREFIX) && v->add_space_prefix;
     if (flags & VOCAB_REMOVE_SPECIAL) {
         int32_t last = v->special[v->kind == VOCAB_WORDPIECE ? VOCAB_SEP : VOCAB_EOS];
         if (n && v->add_bos && ids[0] == v->special[VOCAB_BOS]) {
@@ -149,7 +150,7 @@ linnet_status vocab_decode(const struct vocab *v, const int32_t *ids, size_t n, 
     struct bytes text = {0};
     linnet_status status = decode_plain(v, ids, n, flags, strip, &text, e);
     if (status == LINNET_OK) {
-        if (whole && v->clean_spaces) {
+        if ((flags & VOCAB_CLEAN_SPACES) && v->clean_spaces) {
             text.n = clean_marks(text.s, text.n);
             text.n = clean_apostrophes(text.s, text.n);
             text.n = clean_suffixes(text.s, text.n);
@@ -159,7 +160,8 @@ linnet_status vocab_decode(const struct vocab *v, const int32_t *ids, size_t n, 
         if (fits)
             memcpy(out, text.s, fits);
         if (text.n > cap)
-            status = err_set(e, LINNET_LIMIT, "the text is %zu bytes, there is room for %zu", text.n, cap);
+            status = err_set(e, LINNET_LIMIT, "the text is %zu bytes, there is room for %zu",
+                             text.n, cap);
     }
     free(text.s);
     return status;

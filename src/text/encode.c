@@ -1,10 +1,12 @@
 /*
- * Encoding: from text to ids. This file finds the marked tokens (control, unknown, user-defined) in the text,
- * hands the text between them to the vocabulary's own method, adds BOS and EOS, and owns one call's state.
+ * Encoding: from text to ids. This file finds the marked tokens (control, unknown, user-defined)
+ * in the text, hands the text between them to the vocabulary's own method, adds BOS and EOS, and
+ * owns one call's state.
  *
- * Rules kept here: a control or unknown token is found only where the caller said the text is trusted, and wholly
- * so; user-defined tokens are found everywhere; of the tokens that match at a place the longest wins,
- * the leftmost place first. Every failure is sticky in `enc` and reported; ids are never dropped silently.
+ * Rules kept here: a control or unknown token is found only where the caller said the text is
+ * trusted, and wholly so; user-defined tokens are found everywhere; of the tokens that match at a
+ * place the longest wins, the leftmost place first. Every failure is sticky in `enc` and reported;
+ * ids are never dropped silently.
  */
 #include "base/checked.h"
 #include "base/limits.h"
@@ -47,7 +49,7 @@ void enc_bytes(struct enc *x, const char *s, size_t n)
             unknown = true;
     }
     if (!unknown || x->v->kind == VOCAB_BPE)
-        return; /* byte-pair vocabularies have no unknown token: such bytes are dropped, as by their own library */
+        return; /* byte-pair vocabularies drop what has no token, as their own library does */
     if (x->v->special[VOCAB_UNK] >= 0)
         enc_emit(x, x->v->special[VOCAB_UNK]);
     else
@@ -86,63 +88,126 @@ bool enc_symbols(struct enc *x, size_t n)
     return true;
 }
 
-bool word_seen(struct enc *x, const char *s, size_t n, struct word_slot **slot)
+/* memcmp(a, b, n) == 0 for the lengths of words, without a call for most of them. */
+static bool same_word(const char *a, const char *b, size_t n)
 {
-    *slot = NULL;
-    if (!x->slots || n == 0 || n > WORD_KEY)
-        return false;
-    uint64_t h = index_hash(s, n);
-    struct word_slot *w = &x->slots[(h >> 32) & x->slot_mask];
-    if (w->n_key == n && w->hash == (uint32_t)h && memcmp(w->key, s, n) == 0) {
-        for (unsigned i = 0; i < w->n_ids; i++)
-            enc_emit(x, w->ids[i]);
-        return true;
+    uint64_t x, y;
+    uint32_t u, w;
+    if (n > 16)
+        return memcmp(a, b, n) == 0;
+    if (n >= 8) {
+        memcpy(&x, a, 8);
+        memcpy(&y, b, 8);
+        if (x != y)
+            return false;
+        memcpy(&x, a + n - 8, 8);
+        memcpy(&y, b + n - 8, 8);
+        return x == y;
     }
-    w->hash = (uint32_t)h; /* the slot is the new word's now, if word_keep completes it */
-    w->n_key = 0;
-    *slot = w;
-    return false;
+    if (n >= 4) {
+        memcpy(&u, a, 4);
+        memcpy(&w, b, 4);
+        if (u != w)
+            return false;
+        memcpy(&u, a + n - 4, 4);
+        memcpy(&w, b + n - 4, 4);
+        return u == w;
+    }
+    return a[0] == b[0] && a[n - 1] == b[n - 1] && a[n / 2] == b[n / 2];
 }
 
-void word_keep(struct enc *x, struct word_slot *slot, const char *s, size_t n, size_t from)
+static bool kept_length(size_t n)
 {
-    size_t n_ids = x->n - from;
-    if (!slot || n_ids > WORD_IDS || x->status != LINNET_OK)
+    return n > 0 && n <= WORD_KEY;
+}
+
+static void encode_held(struct enc *x, const struct held_word *w, word_encode_fn *fn)
+{
+    if (!x->slots || !kept_length(w->n)) {
+        fn(x, w->s, w->n);
         return;
-    memcpy(slot->key, s, n);
-    memcpy(slot->ids, x->ids + from, n_ids * sizeof *slot->ids);
+    }
+    struct word_slot *slot = &x->slots[(w->hash >> 32) & x->slot_mask];
+    if (slot->n_key == w->n && slot->hash == (uint32_t)w->hash &&
+        same_word(slot->key, w->s, w->n)) {
+        for (unsigned i = 0; i < slot->n_ids; i++)
+            enc_emit(x, slot->ids[i]);
+        return;
+    }
+    size_t from = x->n;
+    fn(x, w->s, w->n);
+    size_t n_ids = x->n - from;
+    if (n_ids > WORD_IDS || x->status != LINNET_OK)
+        return;
+    slot->hash = (uint32_t)w->hash;
+    slot->n_key = (uint16_t)w->n;
     slot->n_ids = (uint16_t)n_ids;
-    slot->n_key = (uint16_t)n;
+    memcpy(slot->key, w->s, w->n);
+    memcpy(slot->ids, x->ids + from, n_ids * sizeof *slot->ids);
 }
 
-size_t marked_word(const struct vocab *v, const char *s, size_t n)
+static void encode_first_held(struct enc *x, word_encode_fn *fn)
 {
-    for (size_t i = 1; i + SPACE_MARK_N <= n; i++) {
-        const char *p = memchr(s + i, SPACE_MARK[0], n - i);
-        if (!p)
-            break;
-        i = (size_t)(p - s);
-        if (n - i < SPACE_MARK_N || memcmp(p, SPACE_MARK, SPACE_MARK_N) != 0)
-            continue;
-        size_t back = i;
-        while (back > 0 && ((unsigned char)s[--back] & 0xC0) == 0x80)
-            ;
-        if (i - back == SPACE_MARK_N && memcmp(s + back, SPACE_MARK, SPACE_MARK_N) == 0)
-            continue;
-        if (v->n_before_mark == 0)
+    const struct held_word *w = &x->held[x->first_held];
+    x->first_held = (x->first_held + 1) % HELD_WORDS;
+    x->n_held--;
+    if (x->status == LINNET_OK)
+        encode_held(x, w, fn);
+}
+
+void word_next(struct enc *x, const char *s, size_t n, word_encode_fn *fn)
+{
+    if (x->n_held == HELD_WORDS)
+        encode_first_held(x, fn);
+    struct held_word *w = &x->held[(x->first_held + x->n_held++) % HELD_WORDS];
+    *w = (struct held_word){s, n, 0};
+    if (x->slots && kept_length(n)) {
+        w->hash = index_hash(s, n);
+        __builtin_prefetch(&x->slots[(w->hash >> 32) & x->slot_mask], 1);
+    }
+}
+
+void word_flush(struct enc *x, word_encode_fn *fn)
+{
+    while (x->n_held)
+        encode_first_held(x, fn);
+}
+
+/* May text be cut before the space mark at s[at]? */
+static bool cut_before_mark(const struct vocab *v, const char *s, size_t at)
+{
+    size_t back = at;
+    while (back > 0 && ((unsigned char)s[--back] & 0xC0) == 0x80)
+        ;
+    if (!v->mark_cuts ||
+        (at - back == SPACE_MARK_N && memcmp(s + back, SPACE_MARK, SPACE_MARK_N) == 0))
+        return false;
+    if (v->n_before_mark == 0)
+        return true;
+    uint32_t cp;
+    utf8_decode(s + back, at - back, &cp);
+    size_t lo = 0, hi = v->n_before_mark;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (v->before_mark[mid] < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo == v->n_before_mark || v->before_mark[lo] != cp;
+}
+
+size_t word_end(const struct vocab *v, const char *s, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        uint8_t a = (uint8_t)s[i - 1], b = (uint8_t)s[i];
+        if ((a | b) < 0x80) {
+            if (!(v->joined[a][b >> 3] >> (b & 7) & 1))
+                return i;
+        } else if (b == (uint8_t)SPACE_MARK[0] && n - i >= SPACE_MARK_N &&
+                   memcmp(s + i, SPACE_MARK, SPACE_MARK_N) == 0 && cut_before_mark(v, s, i)) {
             return i;
-        uint32_t cp;
-        utf8_decode(s + back, i - back, &cp);
-        size_t lo = 0, hi = v->n_before_mark;
-        while (lo < hi) {
-            size_t mid = lo + (hi - lo) / 2;
-            if (v->before_mark[mid] < cp)
-                lo = mid + 1;
-            else
-                hi = mid;
         }
-        if (lo == v->n_before_mark || v->before_mark[lo] != cp)
-            return i;
     }
     return n;
 }
@@ -249,15 +314,19 @@ static linnet_status join_parts(const struct vocab_part *parts, size_t n_parts, 
     return LINNET_OK;
 }
 
+enum { MAX_SLOTS = 32768 }; /* 2 MB */
+
 /* A cache of words pays only on texts of some length; its size follows the text's. */
 static void make_slots(struct enc *x, size_t n)
 {
     if (n < 256 || x->v->kind == VOCAB_RWKV)
         return;
     size_t slots = 64;
-    while (slots < 16384 && slots < n / 32)
+    while (slots < MAX_SLOTS && slots < n / 32)
         slots *= 2;
-    x->slots = calloc(slots, sizeof *x->slots); /* without memory: no cache */
+    x->slots = calloc(slots, sizeof *x->slots);
+    if (!x->slots)
+        enc_no_memory(x);
     x->slot_mask = slots - 1;
 }
 
@@ -303,7 +372,8 @@ linnet_status vocab_encode_parts(const struct vocab *v, const struct vocab_part 
         if (fits)
             memcpy(out, x.ids, fits * sizeof *out);
         if (x.n > cap)
-            x.status = err_set(e, LINNET_LIMIT, "the text is %zu tokens, there is room for %zu", x.n, cap);
+            x.status =
+                err_set(e, LINNET_LIMIT, "the text is %zu tokens, there is room for %zu", x.n, cap);
     }
     enc_free(&x);
     free(text);

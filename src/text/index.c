@@ -1,8 +1,8 @@
 /*
  * Building the index structures of a vocabulary (see index.h for what they are).
  *
- * Everything is sized before it is filled: a table never grows, a trie's nodes are counted first from the
- * common prefixes of the sorted strings. A false return means the arena had no room.
+ * Everything is sized before it is filled: a table never grows, a trie's nodes are counted first
+ * from the common prefixes of the sorted strings. A false return means the arena had no room.
  */
 #include "text/index.h"
 

@@ -1,7 +1,8 @@
 /*
- * Index structures of a vocabulary: byte strings to ids, pairs of ids to merges, and a byte trie for longest
- * match. All are built once into the vocabulary's arena and are read-only afterwards. Keys are borrowed: the
- * strings live in the vocabulary. Hashing is open addressing at a load of at most 2/3.
+ * Index structures of a vocabulary: byte strings to ids, pairs of ids to merges, and a byte trie
+ * for longest match. All are built once into the vocabulary's arena and are read-only afterwards.
+ * Keys are borrowed: the strings live in the vocabulary. Hashing is open addressing at a load of
+ * at most 2/3.
  */
 #ifndef LINNET_TEXT_INDEX_H
 #define LINNET_TEXT_INDEX_H
@@ -55,7 +56,7 @@ struct strmap {
     struct strmap_slot {
         uint32_t tag; /* high half of the hash */
         int32_t id;   /* -1: free */
-    } *slots;         /* [mask + 1] */
+    } * slots;        /* [mask + 1] */
     uint32_t mask;
     uint32_t max_len; /* longest key put in */
 };
@@ -93,7 +94,7 @@ struct pairmap {
         int32_t left, right; /* left -1: free */
         uint32_t rank;
         int32_t id;
-    } *slots; /* [mask + 1] */
+    } * slots; /* [mask + 1] */
     uint32_t mask;
 };
 
@@ -127,12 +128,13 @@ struct trie {
         int32_t id;     /* of the string that ends here, or -1 */
         uint16_t n;     /* children, 0..256 */
         uint8_t label;
-    } *nodes; /* [n_nodes], the root first; NULL when no string was given */
+    } * nodes; /* [n_nodes], the root first; NULL when no string was given */
     size_t n_nodes;
     uint32_t root[256]; /* child of the root by first byte, 0 when there is none */
 };
 
-/* Build over keys[ids[0..n)] (non-empty strings; the first of equal ones stays). `ids` is reordered. */
+/* Build over keys[ids[0..n)] (non-empty strings; the first of equal ones stays). `ids` is
+ * reordered. */
 bool trie_init(struct trie *t, struct arena *a, const struct str *keys, int32_t *ids, size_t n);
 
 /* The child of `node` along byte `b`, or 0. */

@@ -1,10 +1,11 @@
 /*
- * The merge loop of byte-pair vocabularies: join neighbouring symbols, always the pair of lowest rank and
- * of equals the leftmost, until no neighbours merge.
+ * The merge loop of byte-pair vocabularies: join neighbouring symbols, always the pair of lowest
+ * rank and of equals the leftmost, until no neighbours merge.
  *
- * Short words are scanned for the best pair each time, which is fastest there. Long ones keep a heap of
- * (rank, position): n log n for n symbols, whatever the text. An entry of the heap is valid when the pair that
- * starts at its position still has its rank; entries that went stale are skipped.
+ * Short words are scanned for the best pair each time, which is fastest there. Long ones keep a
+ * heap of (rank, position): n log n for n symbols, whatever the text. An entry of the heap is
+ * valid when the pair that starts at its position still has its rank; entries that went stale are
+ * skipped.
  */
 #include "text/vocab_impl.h"
 
@@ -41,12 +42,15 @@ static size_t merge_short(struct enc *x, const char *s, size_t n, pair_fn *pair)
     }
 }
 
+/* The heap has four children to a node: half the levels of two, and the four lie in one cache line. */
+enum { ARITY = 4 };
+
 static void sift_up(uint64_t *heap, size_t i)
 {
     uint64_t key = heap[i];
-    while (i && heap[(i - 1) / 2] > key) {
-        heap[i] = heap[(i - 1) / 2];
-        i = (i - 1) / 2;
+    while (i && heap[(i - 1) / ARITY] > key) {
+        heap[i] = heap[(i - 1) / ARITY];
+        i = (i - 1) / ARITY;
     }
     heap[i] = key;
 }
@@ -54,9 +58,11 @@ static void sift_up(uint64_t *heap, size_t i)
 static void sift_down(uint64_t *heap, size_t n, size_t i)
 {
     uint64_t key = heap[i];
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && heap[child + 1] < heap[child])
-            child++;
+    for (size_t child; (child = ARITY * i + 1) < n; i = child) {
+        size_t end = n - child < ARITY ? n : child + ARITY;
+        for (size_t k = child + 1; k < end; k++)
+            if (heap[k] < heap[child])
+                child = k;
         if (heap[child] >= key)
             break;
         heap[i] = heap[child];
@@ -81,7 +87,7 @@ static size_t merge_start(struct enc *x, const char *s, size_t n, pair_fn *pair)
         if (y[i].rank != NO_RANK)
             x->heap[size++] = heap_key(y, (int32_t)i);
     }
-    for (size_t i = size / 2; i-- > 0;)
+    for (size_t i = (size + ARITY - 2) / ARITY; i-- > 0;)
         sift_down(x->heap, size, i);
     return size;
 }

@@ -1,9 +1,10 @@
 /*
- * Unicode normalisation as vocabularies ask for it: NFC, BERT's cleaning, SentencePiece character maps.
+ * Unicode normalisation as vocabularies ask for it: NFC, BERT's cleaning, SentencePiece character
+ * maps.
  *
- * Needs utf8proc. A build without it (LINNET_CORE_ONLY) keeps the interface and answers "not available";
- * loading refuses such vocabularies there, so nothing is ever encoded without its normaliser.
- * Input is well-formed UTF-8; output goes to growing buffers with a maximum.
+ * Needs utf8proc. A build without it (LINNET_CORE_ONLY) keeps the interface and answers "not
+ * available"; loading refuses such vocabularies there, so nothing is ever encoded without its
+ * normaliser. Input is well-formed UTF-8; output goes to growing buffers with a maximum.
  */
 #include "base/checked.h"
 #include "base/limits.h"
@@ -34,6 +35,8 @@ bool bytes_room(struct bytes *b, size_t more)
 
 bool bytes_add(struct bytes *b, const char *s, size_t n)
 {
+    if (n == 0)
+        return true;
     if (!bytes_room(b, n))
         return false;
     memcpy(b->s + b->n, s, n);
@@ -56,9 +59,10 @@ linnet_status charsmap_init(struct charsmap *m, const void *data, size_t n, linn
         memcpy(&trie_bytes, data, sizeof trie_bytes);
     if (n < sizeof trie_bytes || trie_bytes % 4 || trie_bytes == 0 ||
         trie_bytes >= n - sizeof trie_bytes)
-        return err_set(e, LINNET_FORMAT,
-                       "tokenizer.ggml.precompiled_charsmap: its first part says %u bytes, the array has %zu",
-                       trie_bytes, n);
+        return err_set(
+            e, LINNET_FORMAT,
+            "tokenizer.ggml.precompiled_charsmap: its first part says %u bytes, the array has %zu",
+            trie_bytes, n);
     const char *s = data;
     m->trie = (const uint32_t *)(const void *)(s + sizeof trie_bytes);
     m->n_trie = trie_bytes / 4;
@@ -70,10 +74,10 @@ linnet_status charsmap_init(struct charsmap *m, const void *data, size_t n, linn
     return LINNET_OK;
 }
 
-/* The replacement of a chunk: that of its shortest prefix in the map, or NULL. (That the whole chunk is
- * replaced although only a prefix matched is how the models' own normaliser works, and what they
- * were trained with.) Each unit of the array: bits 0-7 label, 8 leaf, 9 wide offset, 10-30 offset; a leaf's
- * child holds the position of the replacement in bits 0-30. */
+/* The replacement of a chunk: that of its shortest prefix in the map, or NULL. (That the whole
+ * chunk is replaced although only a prefix matched is how the models' own normaliser works, and
+ * what they were trained with.) Each unit of the array: bits 0-7 label, 8 leaf, 9 wide offset,
+ * 10-30 offset; a leaf's child holds the position of the replacement in bits 0-30. */
 static const char *charsmap_find(const struct charsmap *m, const char *s, size_t n)
 {
     if (!m->trie)
@@ -139,15 +143,17 @@ static bool add_cp(struct bytes *out, uint32_t cp)
     return true;
 }
 
-/* ---- NFC -------------------------------------------------------------------------------------------- */
+/* ---- NFC
+ * -------------------------------------------------------------------------------------------- */
 
-/* Characters that NFC leaves alone and that never join what is before them: the common ones, ascending. */
+/* Characters that NFC leaves alone and that never join what is before them: the common ones,
+ * ascending. */
 static const struct range {
     uint32_t lo, hi;
 } nfc_plain[] = {
-    {0x0000, 0x02FF}, {0x0388, 0x0482}, {0x048A, 0x052F}, {0x0531, 0x0590}, {0x05D0, 0x05EA},
-    {0x0620, 0x064A}, {0x1E00, 0x1EFF}, {0x2010, 0x2027}, {0x2030, 0x205E}, {0x20A0, 0x20BF},
-    {0x2190, 0x2328}, {0x2500, 0x2ADB}, {0x3003, 0x3029}, {0x3041, 0x3096}, {0x30A1, 0x30FF},
+    {0x0000, 0x02FF}, {0x0388, 0x0482}, {0x048A, 0x052F}, {0x0531, 0x0590},   {0x05D0, 0x05EA},
+    {0x0620, 0x064A}, {0x1E00, 0x1EFF}, {0x2010, 0x2027}, {0x2030, 0x205E},   {0x20A0, 0x20BF},
+    {0x2190, 0x2328}, {0x2500, 0x2ADB}, {0x3003, 0x3029}, {0x3041, 0x3096},   {0x30A1, 0x30FF},
     {0x4E00, 0x9FFF}, {0xAC00, 0xD7A3}, {0xFF01, 0xFFEE}, {0x1F300, 0x1FAFF},
 };
 
@@ -182,27 +188,40 @@ static size_t nfc_prefix(const char *s, size_t n)
     return n;
 }
 
+static bool add_nfc(struct bytes *out, const char *s, size_t n)
+{
+    const utf8proc_option_t form = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    const utf8proc_uint8_t *u = (const utf8proc_uint8_t *)s;
+    enum { SHORT = 255 };
+    utf8proc_int32_t few[SHORT + 1], *cps = few, *many = NULL; /* one more for the final NUL */
+    utf8proc_ssize_t len = utf8proc_decompose(u, (utf8proc_ssize_t)n, cps, SHORT, form);
+    if (len > SHORT) {
+        many = malloc(((size_t)len + 1) * sizeof *many);
+        if (!many)
+            return false;
+        cps = many;
+        len = utf8proc_decompose(u, (utf8proc_ssize_t)n, cps, len, form);
+    }
+    if (len >= 0)
+        len = utf8proc_reencode(cps, len, form);
+    bool ok = len >= 0 && bytes_add(out, (const char *)cps, (size_t)len);
+    free(many);
+    return ok;
+}
+
 bool normal_nfc(struct bytes *out, const char *s, size_t n)
 {
     while (n) {
         size_t plain = nfc_prefix(s, n);
         if (plain == n)
             return bytes_add(out, s, n);
-        /* Normalise from the character before (it may compose) to the next ASCII character (it cannot). */
+        /* Normalise from the character before (it may compose) to the next ASCII one (it cannot). */
         size_t from = plain, to = plain;
         while (from > 0 && ((unsigned char)s[--from] & 0xC0) == 0x80)
             ;
         while (to < n && (unsigned char)s[to] >= 0x80)
             to++;
-        utf8proc_uint8_t *done = NULL;
-        utf8proc_ssize_t got = utf8proc_map((const utf8proc_uint8_t *)s + from,
-                                            (utf8proc_ssize_t)(to - from), &done,
-                                            UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-        if (got < 0)
-            return false;
-        bool ok = bytes_add(out, s, from) && bytes_add(out, (char *)done, (size_t)got);
-        free(done);
-        if (!ok)
+        if (!bytes_add(out, s, from) || !add_nfc(out, s + from, to - from))
             return false;
         s += to;
         n -= to;
@@ -210,10 +229,11 @@ bool normal_nfc(struct bytes *out, const char *s, size_t n)
     return true;
 }
 
-/* ---- BERT ------------------------------------------------------------------------------------------- */
+/* ---- BERT
+ * ------------------------------------------------------------------------------------------- */
 
-/* BERT's normaliser classifies by Unicode 8.0. These are the marks, format characters and punctuation that
- * came later, to it plain characters; three others changed class since. */
+/* BERT's normaliser classifies by Unicode 8.0. These are the marks, format characters and
+ * punctuation that came later, to it plain characters; three others changed class since. */
 static const struct range after_unicode_8[] = {
     {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x891},     {0x898, 0x89F},
     {0x8CA, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},     {0xAFA, 0xAFF},
@@ -287,7 +307,7 @@ static bool bert_ideograph(uint32_t cp)
            (cp >= 0xF900 && cp <= 0xFAFF) || (cp >= 0x2F800 && cp <= 0x2FA1F);
 }
 
-static bool word_end(struct bytes *out)
+static bool close_word(struct bytes *out)
 {
     return out->n == 0 || out->s[out->n - 1] == ' ' || bytes_add(out, " ", 1);
 }
@@ -299,7 +319,7 @@ static bool bert_put(struct bytes *out, uint32_t cp, bool lowercase, bool strip_
     if (strip_accents && c == BERT_MARK)
         return true;
     if (c == BERT_PUNCT)
-        return word_end(out) && add_cp(out, cp) && word_end(out);
+        return close_word(out) && add_cp(out, cp) && close_word(out);
     if (lowercase && cp == 0x130) /* the one lower case form of two characters */
         return bytes_add(out, "i\xCC\x87", 3);
     if (lowercase)
@@ -308,23 +328,47 @@ static bool bert_put(struct bytes *out, uint32_t cp, bool lowercase, bool strip_
     return add_cp(out, cp);
 }
 
+/* Copy letters and digits from the front of s[0..n), the bulk of most texts; returns how many,
+ * or n + 1 without memory. */
+static size_t copy_ascii(struct bytes *out, const char *s, size_t n, bool lowercase)
+{
+    size_t i = 0;
+    while (i < n && ((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
+                     (s[i] >= '0' && s[i] <= '9')))
+        i++;
+    if (i == 0)
+        return 0;
+    if (!bytes_room(out, i))
+        return n + 1;
+    for (size_t k = 0; k < i; k++) {
+        bool upper = lowercase && s[k] >= 'A' && s[k] <= 'Z';
+        out->s[out->n + k] = (char)(upper ? s[k] | 32 : s[k]);
+    }
+    out->n += i;
+    return i;
+}
+
 bool normal_bert(struct bytes *out, const char *s, size_t n, bool lowercase, bool strip_accents)
 {
     for (size_t i = 0; i < n;) {
+        i += copy_ascii(out, s + i, n - i, lowercase);
+        if (i >= n)
+            return i == n;
         uint32_t cp;
         i += utf8_decode(s + i, n - i, &cp);
         bool line = cp == '\t' || cp == '\n' || cp == '\r';
         if (!line && (cp == UTF8_REPLACEMENT || bert_class(cp) == BERT_DROP))
             continue;
         if (normal_is_space(cp)) {
-            if (!word_end(out))
+            if (!close_word(out))
                 return false;
             continue;
         }
         bool ideograph = bert_ideograph(cp);
-        if (ideograph && !word_end(out))
+        if (ideograph && !close_word(out))
             return false;
-        utf8proc_int32_t parts[8] = {(utf8proc_int32_t)cp}; /* no canonical decomposition is longer */
+        utf8proc_int32_t parts[8] = {
+            (utf8proc_int32_t)cp}; /* no canonical decomposition is longer */
         utf8proc_ssize_t n_parts = 1;
         if (strip_accents && cp >= 0x80) {
             int boundary = 0;
@@ -334,13 +378,14 @@ bool normal_bert(struct bytes *out, const char *s, size_t n, bool lowercase, boo
         for (utf8proc_ssize_t k = 0; k < n_parts && k < 8; k++)
             if (!bert_put(out, (uint32_t)parts[k], lowercase, strip_accents))
                 return false;
-        if (ideograph && !word_end(out))
+        if (ideograph && !close_word(out))
             return false;
     }
     return true;
 }
 
-/* ---- SentencePiece character maps -------------------------------------------------------------------- */
+/* ---- SentencePiece character maps
+ * -------------------------------------------------------------------- */
 
 /* Length of the grapheme cluster at s[0]. */
 static size_t grapheme(const char *s, size_t n)

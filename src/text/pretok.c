@@ -1,13 +1,15 @@
 /*
  * Pre-tokenisers: the table of names, their published patterns, and the splitter.
  *
- * A pre-tokeniser is a list of stages. A stage cuts every piece left by the stage before it into the
- * matches of its pattern and the gaps between them; both go on to the next stage. A pattern sees only its
- * piece, so lookaheads and anchors stop at the piece's ends. Every byte of the text lands in exactly one word.
+ * A pre-tokeniser is a list of stages. A stage cuts every piece left by the stage before it into
+ * the matches of its pattern and the gaps between them; both go on to the next stage. A pattern
+ * sees only its piece, so lookaheads and anchors stop at the piece's ends. Every byte of the text
+ * lands in exactly one word.
  *
- * The patterns are those of the models' tokenizer settings, with two changes that do not alter what they match:
- * white space is spelt out as Unicode's White_Space (PCRE2's \s also takes U+180E), and repeats whose
- * backtracking would be quadratic are written so that it is not. Work is linear in the text.
+ * The patterns are those of the models' tokenizer settings, with two changes that do not alter
+ * what they match: white space is spelt out as Unicode's White_Space (PCRE2's \s also takes
+ * U+180E), and repeats whose backtracking would be quadratic are written so that it is not. Work
+ * is linear in the text.
  */
 #include "text/pretok.h"
 
@@ -21,7 +23,8 @@
 
 /* Inside brackets: White_Space. SP is \s, NS is \S. */
 #define WS                                                                                         \
-    "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+    "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}"                                  \
+    "\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 #define SP      "[" WS "]"
 #define NS      "[^" WS "]"
 #define SPACES  SP "+(?!" NS ")|" SP "+" /* all but the last space before a word, else all */
@@ -30,19 +33,17 @@
 #define OTHER   " ?[^" WS "\\p{L}\\p{N}]+"
 #define LEAD    "[^\\r\\n\\p{L}\\p{N}]?" /* one space or mark that may start a word */
 /* Letters that may stand in the upper and in the lower case part of a word; H: without Han. */
-#define UPPER   "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define NOT_L   "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{sc:Han}"
-#define UPPER_H "[^\\p{Ll}" NOT_L "]"
-#define LOWER_H "[^\\p{Lu}\\p{Lt}" NOT_L "]"
+#define UPPER               "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER               "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define NOT_L               "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{sc:Han}"
+#define UPPER_H             "[^\\p{Ll}" NOT_L "]"
+#define LOWER_H             "[^\\p{Lu}\\p{Lt}" NOT_L "]"
 #define CASED(u, l, suffix) LEAD u "*" l "+" suffix "|" LEAD u "+" l "*" suffix
 #define ASCII_PUNCT         "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]"
 #define CJK_KANA            "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
 
-#define P_GPT2                                                                                     \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" OTHER "|" SPACES
-#define P_LLAMA3                                                                                   \
-    SUFFIX "|" LEAD "\\p{L}+|\\p{N}{1,3}|" OTHER "[\\r\\n]*|" NEWLINE "|" SPACES
+#define P_GPT2     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" OTHER "|" SPACES
+#define P_LLAMA3   SUFFIX "|" LEAD "\\p{L}+|\\p{N}{1,3}|" OTHER "[\\r\\n]*|" NEWLINE "|" SPACES
 #define P_QWEN2    SUFFIX "|" LEAD "\\p{L}+|\\p{N}|" OTHER "[\\r\\n]*|" NEWLINE "|" SPACES
 #define P_UFAKZEKA LEAD "\\p{L}+|\\p{N}|" OTHER "[\\r\\n]*|" NEWLINE "|" SPACES
 #define P_QWEN35                                                                                   \
@@ -50,14 +51,13 @@
            "|" SPACES
 #define P_GPT4O                                                                                    \
     CASED(UPPER, LOWER, SUFFIX "?") "|\\p{N}{1,3}|" OTHER "[\\r\\n/]*|" NEWLINE "|" SPACES
-#define P_TEKKEN                                                                                   \
-    CASED(UPPER, LOWER, "") "|\\p{N}|" OTHER "[\\r\\n/]*|" NEWLINE "|" SPACES
+#define P_TEKKEN CASED(UPPER, LOWER, "") "|\\p{N}|" OTHER "[\\r\\n/]*|" NEWLINE "|" SPACES
 #define P_KIMI                                                                                     \
     "\\p{sc:Han}+|" CASED(UPPER_H, LOWER_H, SUFFIX "?") "|\\p{N}{1,3}|" OTHER "[\\r\\n]*|" NEWLINE \
                                                         "|" SPACES
 #define P_DEEPSEEK3                                                                                \
-    ASCII_PUNCT "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" \
-                NEWLINE "|" SPACES
+    ASCII_PUNCT "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"                           \
+                " ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINE "|" SPACES
 #define P_SPARK                                                                                    \
     ASCII_PUNCT "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+|"         \
                 "[\\r\\n]|" SPACES
@@ -65,94 +65,107 @@
     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^" WS                          \
     "\\p{L}\\p{N}]++[\\r\\n]*|" SP "*[\\r\\n]|" SPACES
 #define P_SEED                                                                                     \
-    SUFFIX "|" LEAD "\\p{L}+|\\p{N}| ?[^" WS "\\p{L}\\p{N}\\r\\n]+|" NEWLINE "|" SPACES
-#define P_MINICPM                                                                                  \
-    SUFFIX "|" LEAD "\\p{L}+|\\p{N}+|" OTHER "[\\r\\n]*|" NEWLINE "|" SPACES
+    SUFFIX "|" LEAD "\\p{L}+|\\p{N}|"                                                              \
+           " ?[^" WS "\\p{L}\\p{N}\\r\\n]+|" NEWLINE "|" SPACES
+#define P_MINICPM SUFFIX "|" LEAD "\\p{L}+|\\p{N}+|" OTHER "[\\r\\n]*|" NEWLINE "|" SPACES
 /* Words may hold single spaces between letters. */
 #define P_EXAONE_MOE                                                                               \
-    SUFFIX "|" LEAD "\\p{L}(?:\\p{M}++| ?\\p{L})*+|\\p{N}|" OTHER "[\\r\\n/]?|" SP "*[\\r\\n]|" SPACES
+    SUFFIX "|" LEAD "\\p{L}(?:\\p{M}++| ?\\p{L})*+|\\p{N}|" OTHER "[\\r\\n/]?|" SP                 \
+           "*[\\r\\n]|" SPACES
 #define P_JAIS2                                                                                    \
-    SUFFIX "|" LEAD "\\p{L}+|\\p{N}{1,3}|" OTHER "[\\r\\n]*|" NEWLINE "|" SP "{512}(?!" NS ")|" SP  \
-           "{256}(?!" NS ")|" SP "{128}(?!" NS ")|" SP "{64}(?!" NS ")|" SP "{32}(?!" NS ")|" SP    \
+    SUFFIX "|" LEAD "\\p{L}+|\\p{N}{1,3}|" OTHER "[\\r\\n]*|" NEWLINE "|" SP "{512}(?!" NS ")|" SP \
+           "{256}(?!" NS ")|" SP "{128}(?!" NS ")|" SP "{64}(?!" NS ")|" SP "{32}(?!" NS ")|" SP   \
            "{16}(?!" NS ")|" SP "{8}(?!" NS ")|" SP "{4}(?!" NS ")|" SP "{1,2}(?!" NS ")|" SP
-#define P_BLOOM                                                                                    \
-    " ?[^(" WS "|.,!?)\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{0964}\\x{06D4}\\x{060C}]+"
-#define P_YOUTU                                                                                    \
-    CASED(UPPER, LOWER, SUFFIX "?") "|\\p{N}|" OTHER "[\\r\\n/]*|" NEWLINE "|" SPACES
+#define P_BLOOM " ?[^(" WS "|.,!?)\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{0964}\\x{06D4}\\x{060C}]+"
+#define P_YOUTU CASED(UPPER, LOWER, SUFFIX "?") "|\\p{N}|" OTHER "[\\r\\n/]*|" NEWLINE "|" SPACES
 /* Letters that have case, in the ranges DeepSeek's settings list. */
 #define CASED_LETTERS                                                                              \
-    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}" \
-    "\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}"          \
-    "\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}" \
-    "\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}" \
-    "\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}"                 \
-    "\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}"                 \
-    "\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}"         \
-    "\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}"        \
-    "\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}"        \
-    "\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}"          \
+    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"                 \
+    "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}"         \
+    "\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}"                  \
+    "\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}"                       \
+    "\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}"                 \
+    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}"                 \
+    "\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}"        \
+    "\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}"         \
+    "\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}\\x{1FD6}-\\x{1FDB}"                 \
+    "\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}"                  \
+    "\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}"                   \
     "\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}"        \
     "\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}\\x{2CEB}-\\x{2CEE}"         \
-    "\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}" \
-    "\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}"                 \
-    "\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}"             \
-    "\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}"         \
-    "\\x{1E900}-\\x{1E943}"
+    "\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}"                  \
+    "\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}"                 \
+    "\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}"               \
+    "\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}"         \
+    "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
 #define CJK_WIDE "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 
 enum { MAX_STAGES = 6 };
 
-/* Stages in order; a pattern that begins with GROUP3 has its matches cut into threes from the right. */
-#define GROUP3 "\1"
+/* A stage's pattern may begin with marks:
+ *   GROUP3   its matches are cut into threes from the right;
+ *   CUT3     the same, but a match is not cut off from what is beside it where no three begins;
+ *   LETTERS  a space or nothing, then ASCII letters, then the end or an ASCII character that is
+ *            neither a letter nor an apostrophe: the space and letters are a match wherever
+ *            matching gets to them;
+ *   LOWERS   the same of lower case letters, and any other letter may follow.
+ * The last two let most words of most texts be found without the pattern matcher; no later stage of
+ * a recipe may cut such a word. */
+#define GROUP3  "\1"
+#define CUT3    "\2"
+#define LETTERS "\3"
+#define LOWERS  "\4"
 struct recipe {
     const char *stages[MAX_STAGES];
 };
 static const struct recipe r_default = {
-    {"[\\p{P}$+<=>^~|]+", P_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}};
-static const struct recipe r_gpt2 = {{P_GPT2}};
-static const struct recipe r_starcoder = {{"\\p{N}", P_GPT2}};
-static const struct recipe r_falcon = {{"[\\p{P}$+<=>^~|`]+", P_GPT2, "[0-9][0-9][0-9]"}};
-static const struct recipe r_llama3 = {{P_LLAMA3}};
-static const struct recipe r_qwen2 = {{P_QWEN2}};
-static const struct recipe r_qwen35 = {{P_QWEN35}};
-static const struct recipe r_ufakzeka = {{P_UFAKZEKA}};
-static const struct recipe r_gpt4o = {{P_GPT4O}};
-static const struct recipe r_tekken = {{P_TEKKEN}};
-static const struct recipe r_kimi = {{P_KIMI}};
-static const struct recipe r_bailing = {{P_BAILING}};
-static const struct recipe r_seed = {{P_SEED}};
-static const struct recipe r_minicpm = {{"\\p{N}{1,3}", P_MINICPM}};
+    {"[\\p{P}$+<=>^~|]+", LETTERS P_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}};
+static const struct recipe r_gpt2 = {{LETTERS P_GPT2}};
+static const struct recipe r_starcoder = {{"\\p{N}", LETTERS P_GPT2}};
+static const struct recipe r_falcon = {{"[\\p{P}$+<=>^~|`]+", LETTERS P_GPT2, "[0-9][0-9][0-9]"}};
+static const struct recipe r_llama3 = {{LETTERS P_LLAMA3}};
+static const struct recipe r_qwen2 = {{LETTERS P_QWEN2}};
+static const struct recipe r_qwen35 = {{LETTERS P_QWEN35}};
+static const struct recipe r_ufakzeka = {{LETTERS P_UFAKZEKA}};
+static const struct recipe r_gpt4o = {{LOWERS P_GPT4O}};
+static const struct recipe r_tekken = {{LOWERS P_TEKKEN}};
+static const struct recipe r_kimi = {{LOWERS P_KIMI}};
+static const struct recipe r_bailing = {{LETTERS P_BAILING}};
+static const struct recipe r_seed = {{LETTERS P_SEED}};
+static const struct recipe r_minicpm = {{"\\p{N}{1,3}", LETTERS P_MINICPM}};
 static const struct recipe r_exaone_moe = {{P_EXAONE_MOE}};
-static const struct recipe r_jais2 = {{P_JAIS2}};
+static const struct recipe r_jais2 = {{LETTERS P_JAIS2}};
 static const struct recipe r_bloom = {{P_BLOOM}};
 static const struct recipe r_viking = {{P_BLOOM, "\\p{N}"}};
-static const struct recipe r_laguna = {{"[^\\n]+|\\n+", P_QWEN2}};
+static const struct recipe r_laguna = {{"[^\\n]+|\\n+", LETTERS P_QWEN2}};
 static const struct recipe r_deepseek_llm = {
-    {"[\\r\\n]", SP "?[" CASED_LETTERS "]+",
+    {"[\\r\\n]", LETTERS SP "?[" CASED_LETTERS "]+",
      SP "?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
      "(?<!" SP ")" SP "+\\z", CJK_WIDE, "\\p{N}+"}};
 static const struct recipe r_deepseek_coder = {
-    {"[\\r\\n]", SP "?\\p{L}+", SP "?\\p{P}+", CJK_WIDE, "\\p{N}"}};
-static const struct recipe r_deepseek3 = {{"\\p{N}{1,3}", CJK_KANA, P_DEEPSEEK3}};
-static const struct recipe r_spark = {{"\\p{N}{1,3}", CJK_KANA, P_SPARK, "\\p{N}"}};
+    {"[\\r\\n]", LETTERS SP "?\\p{L}+", SP "?\\p{P}+", CJK_WIDE, "\\p{N}"}};
+static const struct recipe r_deepseek3 = {{"\\p{N}{1,3}", CJK_KANA, LETTERS P_DEEPSEEK3}};
+static const struct recipe r_spark = {{"\\p{N}{1,3}", CJK_KANA, LETTERS P_SPARK, "\\p{N}"}};
 static const struct recipe r_youtu = {
     {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}"
      "\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|"
      "[\\x{3105}-\\x{312F}]+|" CJK_KANA,
-     P_YOUTU}};
-static const struct recipe r_chameleon = {
-    {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}",
-     "[\\p{P}!-/:-@\\[-`{-~]", P_GPT2}};
-static const struct recipe r_superbpe = {{GROUP3 "\\p{N}+"}};
-static const struct recipe r_afmoe = {
-    {GROUP3 "\\p{N}+",
-     "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
-     "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{0E40}-\\x{0E7F}\\x{0E80}-\\x{0EFF}\\x{1780}-\\x{17FF}"
-     "\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+",
-     P_DEEPSEEK3}};
+     LOWERS P_YOUTU}};
+static const struct recipe r_chameleon = {{"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z",
+                                           "[\\t\\n]|    |  ", "\\p{N}", "[\\p{P}!-/:-@\\[-`{-~]",
+                                           LETTERS P_GPT2}};
+static const struct recipe r_superbpe = {{"\\p{N}+", CUT3 "\\p{Nd}+"}};
+static const struct recipe r_afmoe = {{GROUP3 "\\p{N}+",
+                                       "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}"
+                                       "\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
+                                       "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{0E40}-\\x{0E7F}"
+                                       "\\x{0E80}-\\x{0EFF}\\x{1780}-\\x{17FF}"
+                                       "\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}"
+                                       "\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+",
+                                       LETTERS P_DEEPSEEK3}};
 /* Digits that end at a word's end; the others are left to the second stage. */
 static const struct recipe r_tiny_aya = {
-    {GROUP3 "(?<!\\p{Nd})\\p{Nd}++(?![\\p{L}\\p{M}\\p{Nd}\\p{Pc}])", P_GPT4O}};
+    {GROUP3 "(?<!\\p{Nd})\\p{Nd}++(?![\\p{L}\\p{M}\\p{N}\\p{Pc}])", LOWERS P_GPT4O}};
 /* Merges run over whole lines. */
 static const struct recipe r_lines = {{"[^\\n]+|\\n+"}};
 
@@ -205,10 +218,10 @@ static const struct {
     {"chatglm-bpe", &r_llama3, PRETOK_CLEAN_SPACES | PRETOK_NO_BOS},
     {"jais-2", &r_jais2, PRETOK_CLEAN_SPACES},
     {"qwen2", &r_qwen2, PRETOK_NFC},
-    {"deepseek-r1-qwen", &r_qwen2, 0},
+    {"deepseek-r1-qwen", &r_qwen2, PRETOK_NFC},
     {"kormo", &r_qwen2, 0},
     {"f2llmv2", &r_qwen2, PRETOK_NFC},
-    {"megrez", &r_qwen2, PRETOK_CLEAN_SPACES | PRETOK_NFC},
+    {"megrez", &r_qwen2, PRETOK_CLEAN_SPACES},
     {"stablelm2", &r_qwen2, PRETOK_CLEAN_SPACES},
     {"hunyuan", &r_qwen2, 0},
     {"solar-open", &r_qwen2, 0},
@@ -255,12 +268,17 @@ static const struct {
 struct pretok {
     unsigned flags;
     unsigned n_stages;
-    struct {
+    struct stage {
         pcre2_code *code;
-        bool group3;
-        bool jit;
+        bool jit, group3, cut3, letters, lowers;
+        bool starts[256]; /* bytes that may begin a match */
     } stages[MAX_STAGES];
 };
+
+const char *pretok_name(size_t i)
+{
+    return i < sizeof table / sizeof table[0] ? table[i].name : NULL;
+}
 
 unsigned pretok_flags(const struct pretok *p)
 {
@@ -276,26 +294,50 @@ void pretok_destroy(struct pretok *p)
     free(p);
 }
 
-static linnet_status compile(struct pretok *p, const char *pattern, linnet_error *e)
+/* Which bytes can begin a match: ASCII characters are tried, all others are taken to. A lone
+ * character that neither matches nor is the beginning of a match begins none. */
+static bool find_starts(struct stage *stage)
+{
+    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+    if (!match)
+        return false;
+    for (unsigned b = 0; b < 256; b++) {
+        PCRE2_UCHAR c = (PCRE2_UCHAR)b;
+        stage->starts[b] =
+            b >= 0x80 || pcre2_match(stage->code, &c, 1, 0, PCRE2_ANCHORED | PCRE2_PARTIAL_HARD,
+                                     match, NULL) != PCRE2_ERROR_NOMATCH;
+    }
+    pcre2_match_data_free(match);
+    return true;
+}
+
+static linnet_status compile(struct stage *stage, const char *pattern, linnet_error *e)
 {
     int error;
     PCRE2_SIZE offset;
-    bool group3 = pattern[0] == GROUP3[0];
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)(pattern + group3), PCRE2_ZERO_TERMINATED,
-                                     PCRE2_UTF | PCRE2_UCP, &error, &offset, NULL);
-    if (!code) {
+    for (; *pattern && *pattern <= LOWERS[0]; pattern++) {
+        stage->group3 |= *pattern == GROUP3[0];
+        stage->cut3 |= *pattern == CUT3[0];
+        stage->letters |= *pattern == LETTERS[0];
+        stage->lowers |= *pattern == LOWERS[0];
+    }
+    stage->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                                &error, &offset, NULL);
+    if (!stage->code && error == PCRE2_ERROR_HEAP_FAILED)
+        return err_memory(e, "a pre-tokenizer pattern", 0);
+    if (!stage->code) {
         PCRE2_UCHAR text[200];
         pcre2_get_error_message(error, text, sizeof text);
         return err_set(e, LINNET_UNSUPPORTED,
-                       "this PCRE2 library does not take a pre-tokenizer pattern (offset %zu: %s)", offset,
-                       (const char *)text);
+                       "this PCRE2 library does not take a pre-tokenizer pattern (offset %zu: %s)",
+                       offset, (const char *)text);
     }
     /* Without a JIT (some platforms have none) the interpreter runs the same pattern, slower. */
-    p->stages[p->n_stages].jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
-    p->stages[p->n_stages].group3 = group3;
-    p->stages[p->n_stages].code = code;
-    p->n_stages++;
-    return LINNET_OK;
+    int jit = pcre2_jit_compile(stage->code, PCRE2_JIT_COMPLETE);
+    if (jit == PCRE2_ERROR_NOMEMORY)
+        return err_memory(e, "a pre-tokenizer pattern", 0);
+    stage->jit = jit == 0;
+    return find_starts(stage) ? LINNET_OK : err_memory(e, "the pre-tokenizer", 64);
 }
 
 linnet_status pretok_create(const char *name, struct pretok **out, linnet_error *e)
@@ -306,13 +348,14 @@ linnet_status pretok_create(const char *name, struct pretok **out, linnet_error 
         i++;
     if (i == sizeof table / sizeof table[0])
         return err_set(e, LINNET_UNSUPPORTED,
-                       "tokenizer.ggml.pre is '%.100s', a pre-tokenizer this version does not know", name);
+                       "tokenizer.ggml.pre is '%.100s', a pre-tokenizer this version does not know",
+                       name);
     struct pretok *p = calloc(1, sizeof *p);
     if (!p)
         return err_memory(e, "the pre-tokenizer", sizeof *p);
     p->flags = table[i].flags;
     for (unsigned k = 0; k < MAX_STAGES && table[i].recipe->stages[k]; k++) {
-        linnet_status status = compile(p, table[i].recipe->stages[k], e);
+        linnet_status status = compile(&p->stages[p->n_stages++], table[i].recipe->stages[k], e);
         if (status != LINNET_OK) {
             pretok_destroy(p);
             return status;
@@ -399,13 +442,18 @@ static linnet_status pass(const struct split *k, unsigned stage, const char *s, 
     return LINNET_OK;
 }
 
-/* Pass on s[0..n) in groups of three characters counted from the right. */
-static linnet_status pass_groups(const struct split *k, unsigned stage, const char *s, size_t n)
+static size_t count_chars(const char *s, size_t n)
 {
     size_t chars = 0;
     for (size_t i = 0; i < n; i++)
         chars += ((unsigned char)s[i] & 0xC0) != 0x80;
-    size_t start = 0;
+    return chars;
+}
+
+/* Pass on s[0..n) in groups of three characters counted from the right. */
+static linnet_status pass_groups(const struct split *k, unsigned stage, const char *s, size_t n)
+{
+    size_t chars = count_chars(s, n), start = 0;
     for (size_t i = 1; i <= n; i++) {
         if (i < n && ((unsigned char)s[i] & 0xC0) == 0x80)
             continue;
@@ -419,29 +467,83 @@ static linnet_status pass_groups(const struct split *k, unsigned stage, const ch
     return LINNET_OK;
 }
 
-static linnet_status run_stage(const struct split *k, unsigned stage, const char *s, size_t n)
+/* A CUT3 stage: the piece is cut where a multiple of three characters is left of a match, and
+ * nowhere else. */
+static linnet_status run_cuts(const struct split *k, unsigned stage, const char *s, size_t n)
 {
-    size_t done = 0, span[2];
+    size_t begin = 0, done = 0, span[2];
     while (done < n) {
         int rc = next_match(k, stage, s, n, done, span);
         if (rc == PCRE2_ERROR_NOMATCH)
             break;
-        if (rc < 0 || span[1] <= span[0]) /* no pattern here matches the empty string */
-            return match_error(k, rc < 0 ? rc : PCRE2_ERROR_INTERNAL);
-        linnet_status status = pass(k, stage, s + done, span[0] - done);
-        if (status == LINNET_OK)
-            status = k->p->stages[stage].group3
-                         ? pass_groups(k, stage, s + span[0], span[1] - span[0])
-                         : pass(k, stage, s + span[0], span[1] - span[0]);
-        if (status != LINNET_OK)
-            return status;
+        if (rc < 0)
+            return match_error(k, rc);
+        size_t chars = count_chars(s + span[0], span[1] - span[0]);
+        for (size_t i = span[0]; i < span[1]; i++) {
+            if (((unsigned char)s[i] & 0xC0) == 0x80 || chars-- % 3 != 0)
+                continue;
+            linnet_status status = pass(k, stage, s + begin, i - begin);
+            if (status != LINNET_OK)
+                return status;
+            begin = i;
+        }
         done = span[1];
     }
-    return pass(k, stage, s + done, n - done);
+    return pass(k, stage, s + begin, n - begin);
 }
 
-linnet_status pretok_split(const struct pretok *p, struct pretok_scratch *x, const char *s, size_t n,
-                           pretok_word_fn *fn, void *arg, linnet_error *e)
+static bool is_letter(char c)
+{
+    return (unsigned char)((c | 32) - 'a') < 26;
+}
+
+/* The end of a plain word at s[at] (see LETTERS), or `at`. */
+static size_t plain_word(const struct stage *stage, const char *s, size_t n, size_t at)
+{
+    size_t begin = at + (s[at] == ' '), end = begin;
+    if (stage->letters)
+        while (end < n && is_letter(s[end]))
+            end++;
+    else
+        while (end < n && s[end] >= 'a' && s[end] <= 'z')
+            end++;
+    bool closed = end == n || ((unsigned char)s[end] < 0x80 && s[end] != '\'');
+    return end > begin && closed ? end : at;
+}
+
+static linnet_status run_stage(const struct split *k, unsigned stage, const char *s, size_t n)
+{
+    const struct stage *p = &k->p->stages[stage];
+    if (p->cut3)
+        return run_cuts(k, stage, s, n);
+    bool plain = (p->letters || p->lowers) && !k->x->no_shortcuts;
+    linnet_status status = LINNET_OK;
+    size_t done = 0, span[2];
+    while (done < n && status == LINNET_OK) {
+        if (plain && (span[1] = plain_word(p, s, n, done)) > done) {
+            k->fn(k->arg, s + done, span[1] - done);
+            done = span[1];
+            continue;
+        }
+        size_t from = done;
+        while (from < n && !p->starts[(unsigned char)s[from]])
+            from++;
+        int rc = from < n ? next_match(k, stage, s, n, from, span) : PCRE2_ERROR_NOMATCH;
+        if (rc == PCRE2_ERROR_NOMATCH)
+            break;
+        if (rc < 0 || span[1] <= span[0]) /* no pattern here matches the empty string */
+            return match_error(k, rc < 0 ? rc : PCRE2_ERROR_INTERNAL);
+        status = pass(k, stage, s + done, span[0] - done);
+        if (status == LINNET_OK)
+            status = p->group3 ? pass_groups(k, stage, s + span[0], span[1] - span[0])
+                               : pass(k, stage, s + span[0], span[1] - span[0]);
+        done = span[1];
+    }
+    return status == LINNET_OK ? pass(k, stage, s + done, n - done) : status;
+}
+
+linnet_status pretok_split(const struct pretok *p, struct pretok_scratch *x, const char *s,
+                           size_t n, pretok_word_fn *fn, void *arg, linnet_error *e)
 {
     struct split k = {p, x, fn, arg, e};
     if (!x->match)

@@ -1,5 +1,6 @@
 /*
- * Pre-tokenisers: how text is cut into words before byte-pair merges, by the name in `tokenizer.ggml.pre`.
+ * Pre-tokenisers: how text is cut into words before byte-pair merges, by the name in
+ * `tokenizer.ggml.pre`.
  */
 #ifndef LINNET_TEXT_PRETOK_H
 #define LINNET_TEXT_PRETOK_H
@@ -26,20 +27,23 @@ struct pretok;
 linnet_status pretok_create(const char *name, struct pretok **out, linnet_error *e);
 void pretok_destroy(struct pretok *p);
 unsigned pretok_flags(const struct pretok *p);
+/* The known names, i = 0, 1, ...; NULL past the last. */
+const char *pretok_name(size_t i);
 
 /* Per-call scratch. Zero it before first use; pretok_scratch_free afterwards. */
 struct pretok_scratch {
     void *match, *context, *stack;
     size_t stack_size;
+    bool no_shortcuts; /* find every word with the pattern matcher (tests compare) */
 };
 void pretok_scratch_free(struct pretok_scratch *x);
 
 /* Called with each word in order; words are not empty and their concatenation is the text. */
 typedef void pretok_word_fn(void *arg, const char *s, size_t n);
 
-/* Cut s[0..n), well-formed UTF-8. An error (out of memory, a limit of the pattern matcher) is reported, never
- * swallowed: then the words given so far cover only a part. */
-linnet_status pretok_split(const struct pretok *p, struct pretok_scratch *x, const char *s, size_t n,
-                           pretok_word_fn *fn, void *arg, linnet_error *e);
+/* Cut s[0..n), well-formed UTF-8. An error (out of memory, a limit of the pattern matcher) is
+ * reported, never swallowed: then the words given so far cover only a part. */
+linnet_status pretok_split(const struct pretok *p, struct pretok_scratch *x, const char *s,
+                           size_t n, pretok_word_fn *fn, void *arg, linnet_error *e);
 
 #endif

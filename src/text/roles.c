@@ -1,11 +1,12 @@
 /*
- * Roles of tokens: begin, end, padding and the like; which tokens end a generation; which swallow the
- * white space beside them; what ADD_SPECIAL adds.
+ * Roles of tokens: begin, end, padding and the like; which tokens end a generation; which swallow
+ * the white space beside them; what ADD_SPECIAL adds.
  *
- * Keys of the file come first. Where a key is absent a token is recognised by a text that published models use,
- * but only when it was put into the vocabulary by hand: a token that ordinary text can become (a merge
- * makes it, or it is a normal token with a text people write) keeps its ordinary meaning. A role may
- * end up without a token; then its id is -1 and nothing may assume otherwise.
+ * Keys of the file come first. Where a key is absent a token is recognised by a text that
+ * published models use, but only when it was put into the vocabulary by hand: a token that
+ * ordinary text can become (a merge makes it, or it is a normal token with a text people write)
+ * keeps its ordinary meaning. A role may end up without a token; then its id is -1 and nothing may
+ * assume otherwise.
  */
 #include "text/vocab_impl.h"
 
@@ -40,18 +41,24 @@ static const struct {
     {VOCAB_FIM_MID, "tokenizer.ggml.middle_token_id"},
 };
 
-/* Ids a vocabulary model implies when its keys are absent. Taken only when the token there is no ordinary one. */
+/* Ids a vocabulary model implies when its keys are absent. Taken only when the token there is
+ * no ordinary one. */
 static const struct {
     enum vocab_kind kind;
     enum vocab_special role;
     int32_t id;
 } implied[] = {
-    {VOCAB_SPM, VOCAB_UNK, 0},         {VOCAB_SPM, VOCAB_BOS, 1},         {VOCAB_SPM, VOCAB_EOS, 2},
-    {VOCAB_WORDPIECE, VOCAB_PAD, 0},   {VOCAB_WORDPIECE, VOCAB_UNK, 100},
-    {VOCAB_WORDPIECE, VOCAB_CLS, 101}, {VOCAB_WORDPIECE, VOCAB_SEP, 102},
-    {VOCAB_WORDPIECE, VOCAB_MASK, 103}, {VOCAB_UNIGRAM, VOCAB_PAD, 0},
-    {VOCAB_UNIGRAM, VOCAB_EOS, 1},     {VOCAB_UNIGRAM, VOCAB_UNK, 2},
+    {VOCAB_SPM, VOCAB_UNK, 0},         {VOCAB_SPM, VOCAB_BOS, 1},
+    {VOCAB_SPM, VOCAB_EOS, 2},         {VOCAB_WORDPIECE, VOCAB_PAD, 0},
+    {VOCAB_WORDPIECE, VOCAB_UNK, 100}, {VOCAB_WORDPIECE, VOCAB_CLS, 101},
+    {VOCAB_WORDPIECE, VOCAB_SEP, 102}, {VOCAB_WORDPIECE, VOCAB_MASK, 103},
+    {VOCAB_UNIGRAM, VOCAB_PAD, 0},     {VOCAB_UNIGRAM, VOCAB_EOS, 1},
+    {VOCAB_UNIGRAM, VOCAB_UNK, 2},
 };
+
+/* U+FF5C and U+2581, of which DeepSeek's names are made. */
+#define BAR "\xEF\xBD\x9C"
+#define LOW "\xE2\x96\x81"
 
 /* Texts by which roles are known, best first. */
 static const struct {
@@ -69,31 +76,31 @@ static const struct {
     {VOCAB_EOT, "<|end_of_text|>"},
     {VOCAB_EOT, "<EOT>"},
     {VOCAB_EOT, "_<EOT>"},
-    {VOCAB_EOT, "\xE2\x96\x81<EOT>"},
-    {VOCAB_EOT, "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"},
+    {VOCAB_EOT, LOW "<EOT>"},
+    {VOCAB_EOT, "<" BAR "end" LOW "of" LOW "sentence" BAR ">"},
     {VOCAB_EOM, "<|eom_id|>"},
     {VOCAB_FIM_PRE, "<|fim_prefix|>"},
     {VOCAB_FIM_PRE, "<fim-prefix>"},
     {VOCAB_FIM_PRE, "<fim_prefix>"},
-    {VOCAB_FIM_PRE, "<\xEF\xBD\x9C" "fim\xE2\x96\x81" "begin\xEF\xBD\x9C>"},
+    {VOCAB_FIM_PRE, "<" BAR "fim" LOW "begin" BAR ">"},
     {VOCAB_FIM_PRE, "<PRE>"},
-    {VOCAB_FIM_PRE, "\xE2\x96\x81<PRE>"},
+    {VOCAB_FIM_PRE, LOW "<PRE>"},
     {VOCAB_FIM_PRE, "<|code_prefix|>"},
     {VOCAB_FIM_PRE, "<|prefix|>"},
     {VOCAB_FIM_SUF, "<|fim_suffix|>"},
     {VOCAB_FIM_SUF, "<fim-suffix>"},
     {VOCAB_FIM_SUF, "<fim_suffix>"},
-    {VOCAB_FIM_SUF, "<\xEF\xBD\x9C" "fim\xE2\x96\x81hole\xEF\xBD\x9C>"},
+    {VOCAB_FIM_SUF, "<" BAR "fim" LOW "hole" BAR ">"},
     {VOCAB_FIM_SUF, "<SUF>"},
-    {VOCAB_FIM_SUF, "\xE2\x96\x81<SUF>"},
+    {VOCAB_FIM_SUF, LOW "<SUF>"},
     {VOCAB_FIM_SUF, "<|code_suffix|>"},
     {VOCAB_FIM_SUF, "<|suffix|>"},
     {VOCAB_FIM_MID, "<|fim_middle|>"},
     {VOCAB_FIM_MID, "<fim-middle>"},
     {VOCAB_FIM_MID, "<fim_middle>"},
-    {VOCAB_FIM_MID, "<\xEF\xBD\x9C" "fim\xE2\x96\x81" "end\xEF\xBD\x9C>"},
+    {VOCAB_FIM_MID, "<" BAR "fim" LOW "end" BAR ">"},
     {VOCAB_FIM_MID, "<MID>"},
-    {VOCAB_FIM_MID, "\xE2\x96\x81<MID>"},
+    {VOCAB_FIM_MID, LOW "<MID>"},
     {VOCAB_FIM_MID, "<|code_middle|>"},
     {VOCAB_FIM_MID, "<|middle|>"},
     {VOCAB_FIM_PAD, "<|fim_pad|>"},
@@ -107,8 +114,8 @@ static const struct {
     {VOCAB_FIM_SEP, "<|file_sep|>"},
 };
 
-/* Texts of tokens that end a generation. `</s>` is also an HTML tag, which some vocabularies hold as such: it
- * counts only where `<s>` is a control token. */
+/* Texts of tokens that end a generation. `</s>` is also an HTML tag, which some vocabularies
+ * hold as such: it counts only where `<s>` is a control token. */
 static const struct {
     const char *text, *partner;
 } named_ends[] = {
@@ -127,17 +134,18 @@ static const struct {
     {"<|eom_id|>", NULL},
     {"<EOT>", NULL},
     {"_<EOT>", NULL},
-    {"\xE2\x96\x81<EOT>", NULL},
+    {LOW "<EOT>", NULL},
     {"[EOT]", NULL},
     {"[EOS]", NULL},
     {"<end_of_utterance>", NULL},
     {"<eos>", NULL},
     {"</s>", "<s>"},
-    {"<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", NULL},
+    {"<" BAR "end" LOW "of" LOW "sentence" BAR ">", NULL},
     {"[e~[", NULL},
 };
 
-/* A token put in by hand: control or user-defined, or called normal in the file but out of reach of merges. */
+/* A token put in by hand: control or user-defined, or called normal in the file but out of
+ * reach of merges. */
 static bool by_hand(const struct vocab *v, int32_t id)
 {
     switch (v->types[id]) {
@@ -203,7 +211,8 @@ static void find_ends(struct vocab *v)
     for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++)
         if (v->special[ending[i]] >= 0)
             v->flags[v->special[ending[i]]] |= TOKEN_EOG;
-    /* In the harmony format and its kin <|end|> closes one message of several; others end the turn. */
+    /* In the harmony format and its kin <|end|> closes one message of several; others end the
+     * turn. */
     int32_t end = vocab_named(v, "<|end|>");
     bool call = vocab_named(v, "<|call|>") >= 0 || vocab_named(v, "<|calls|>") >= 0;
     bool other = vocab_named(v, "<|return|>") >= 0 || vocab_named(v, "<|flush|>") >= 0;

@@ -1,6 +1,7 @@
 /*
- * RWKV's "world" vocabulary: at each place the longest token that fits, over bytes. Its files write the tokens
- * as escaped text (\\n, \\t, \\r, \\\\, quotes, \\xNN), which loading turns into bytes.
+ * RWKV's "world" vocabulary: at each place the longest token that fits, over bytes. Its files
+ * write the tokens as escaped text (\\n, \\t, \\r, \\\\, quotes, \\xNN), which loading turns into
+ * bytes.
  */
 #include "text/vocab_impl.h"
 

@@ -1,9 +1,10 @@
 /*
- * SentencePiece BPE: symbols are characters, a pair merges when its text is a token, the token of the best
- * score first. Characters that are no token become byte tokens, ill-formed UTF-8 likewise.
+ * SentencePiece BPE: symbols are characters, a pair merges when its text is a token, the token of
+ * the best score first. Characters that are no token become byte tokens, ill-formed UTF-8
+ * likewise.
  *
- * Merging a text as one word would be n log n over all of it. Text is cut before space marks that no token
- * reaches across (see vocab.before_mark), which changes nothing and lets words be remembered.
+ * Merging a text as one word would be n log n over all of it. Text is cut where no token reaches
+ * across (see vocab.joined), which changes nothing and lets words be remembered.
  */
 #include "text/vocab_impl.h"
 
@@ -33,20 +34,17 @@ static bool text_pair(const struct enc *x, const char *s, const struct symbol *l
 
 static void encode_word(struct enc *x, const char *s, size_t n)
 {
-    struct word_slot *slot;
-    size_t from = x->n, count = 0;
-    if (word_seen(x, s, n, &slot) || !enc_symbols(x, n))
+    size_t count = 0;
+    if (!enc_symbols(x, n))
         return;
     for (size_t i = 0; i < n; count++) {
-        uint32_t cp;
-        size_t len = utf8_decode(s + i, n - i, &cp);
-        x->symbols[count] = (struct symbol){.off = (uint32_t)i, .len = (uint32_t)len,
-                                            .id = strmap_get(&x->v->words, s + i, len)};
+        size_t len = char_length(s + i, n - i);
+        x->symbols[count] = (struct symbol){
+            .off = (uint32_t)i, .len = (uint32_t)len, .id = strmap_get(&x->v->words, s + i, len)};
         i += len;
     }
     count = merge_symbols(x, s, count, text_pair);
     enc_emit_symbols(x, s, count);
-    word_keep(x, slot, s, n, from);
 }
 
 void spm_encode(struct enc *x, const char *s, size_t n)
@@ -59,7 +57,8 @@ void spm_encode(struct enc *x, const char *s, size_t n)
         return;
     }
     for (size_t i = 0, len; i < text->n && x->status == LINNET_OK; i += len) {
-        len = marked_word(x->v, text->s + i, text->n - i);
-        encode_word(x, text->s + i, len);
+        len = word_end(x->v, text->s + i, text->n - i);
+        word_next(x, text->s + i, len, encode_word);
     }
+    word_flush(x, encode_word);
 }

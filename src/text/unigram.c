@@ -1,10 +1,10 @@
 /*
- * SentencePiece unigram (T5, XLM-R): of all ways to cut a word into tokens the one with the greatest sum
- * of scores (log probabilities), found left to right over byte positions. A character without a token costs
- * `unk_score`; neighbours of that kind are one unknown token.
+ * SentencePiece unigram (T5, XLM-R): of all ways to cut a word into tokens the one with the
+ * greatest sum of scores (log probabilities), found left to right over byte positions. A character
+ * without a token costs `unk_score`; neighbours of that kind are one unknown token.
  *
- * White space separates words when the file asks for extra spaces to be removed; else each space is a mark of
- * its own. Ill-formed bytes are U+FFFD before the character map sees them.
+ * White space separates words when the file asks for extra spaces to be removed; else each space
+ * is a mark of its own. Ill-formed bytes are U+FFFD before the character map sees them.
  */
 #include "text/vocab_impl.h"
 
@@ -46,8 +46,7 @@ static void search(struct enc *x, const char *s, size_t n)
 {
     const struct vocab *v = x->v;
     for (size_t i = 0; i < n;) {
-        uint32_t cp;
-        size_t first = utf8_decode(s + i, n - i, &cp);
+        size_t first = char_length(s + i, n - i);
         double score = x->best[i].score;
         bool single = false;
         uint32_t node = v->trie.root[(uint8_t)s[i]];
@@ -70,9 +69,8 @@ static void search(struct enc *x, const char *s, size_t n)
 
 static void encode_word(struct enc *x, const char *s, size_t n)
 {
-    struct word_slot *slot;
-    size_t from = x->n, steps = 0;
-    if (word_seen(x, s, n, &slot) || !lattice(x, n))
+    size_t steps = 0;
+    if (!lattice(x, n))
         return;
     search(x, s, n);
     for (size_t end = n; end > 0; end = x->best[end].from)
@@ -84,7 +82,6 @@ static void encode_word(struct enc *x, const char *s, size_t n)
                                           .len = (uint32_t)end - x->best[end].from,
                                           .id = x->best[end].id};
     enc_emit_symbols(x, s, steps);
-    word_keep(x, slot, s, n, from);
 }
 
 /* s[0..n) with ill-formed bytes replaced, after the character map. */
@@ -114,8 +111,12 @@ static bool mark_spaces(struct enc *x)
     bool merge = x->v->merge_spaces, word = false, prefixed = !x->v->add_space_prefix;
     out->n = 0;
     for (size_t i = 0, len; i < in->n; i += len) {
-        uint32_t cp;
-        len = utf8_decode(in->s + i, in->n - i, &cp);
+        uint32_t cp = 0;
+        for (len = 0; i + len < in->n && (signed char)in->s[i + len] > ' ';
+             len++) /* plain ASCII at once */
+            ;
+        if (len == 0)
+            len = utf8_decode(in->s + i, in->n - i, &cp);
         bool space = merge ? normal_is_space(cp) : cp == ' ';
         bool mark = space ? !merge : !word && (merge || !prefixed);
         if (mark && !bytes_add(out, SPACE_MARK, SPACE_MARK_N))
@@ -136,7 +137,8 @@ void unigram_encode(struct enc *x, const char *s, size_t n)
     }
     const struct bytes *text = &x->escaped;
     for (size_t i = 0, len; i < text->n && x->status == LINNET_OK; i += len) {
-        len = marked_word(x->v, text->s + i, text->n - i);
-        encode_word(x, text->s + i, len);
+        len = word_end(x->v, text->s + i, text->n - i);
+        word_next(x, text->s + i, len, encode_word);
     }
+    word_flush(x, encode_word);
 }

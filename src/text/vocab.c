@@ -1,9 +1,10 @@
 /*
- * Loading a vocabulary from a GGUF file: tokens, scores, types, merges, then every index that encoding needs.
+ * Loading a vocabulary from a GGUF file: tokens, scores, types, merges, then every index that
+ * encoding needs.
  *
- * Nothing in the file is believed: counts, element types, lengths and ids are checked here, once; afterwards
- * ids below n_tokens are safe to use as indexes. All memory is one arena. A merge that names a part or a
- * result outside the vocabulary can produce no token and is left out.
+ * Nothing in the file is believed: counts, element types, lengths and ids are checked here, once;
+ * afterwards ids below n_tokens are safe to use as indexes. All memory is one arena. A merge that
+ * names a part or a result outside the vocabulary can produce no token and is left out.
  */
 #include "base/checked.h"
 #include "base/limits.h"
@@ -19,7 +20,8 @@ static linnet_status no_room(linnet_error *e)
     return err_memory(e, "a vocabulary", 0);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------- */
+/* ---- reading
+ * ---------------------------------------------------------------------------------------- */
 
 static linnet_status read_name(struct vocab *v, const struct gguf *g, const char *key,
                                const char **out, linnet_error *e)
@@ -39,7 +41,7 @@ static linnet_status read_model(struct vocab *v, const struct gguf *g, linnet_er
     static const struct {
         const char *name;
         enum vocab_kind kind;
-    } models[] = {{"llama", VOCAB_SPM}, {"gpt2", VOCAB_BPE},   {"gemma4", VOCAB_BPE},
+    } models[] = {{"llama", VOCAB_SPM},      {"gpt2", VOCAB_BPE},   {"gemma4", VOCAB_BPE},
                   {"bert", VOCAB_WORDPIECE}, {"t5", VOCAB_UNIGRAM}, {"rwkv", VOCAB_RWKV}};
     linnet_status status = read_name(v, g, KEY("model"), &v->model, e);
     if (status == LINNET_OK)
@@ -54,13 +56,13 @@ static linnet_status read_model(struct vocab *v, const struct gguf *g, linnet_er
             v->kind = models[i].kind;
             return LINNET_OK;
         }
-    return err_set(e, LINNET_UNSUPPORTED,
-                   "%s is '%.100s', a vocabulary this version does not know", KEY("model"), v->model);
+    return err_set(e, LINNET_UNSUPPORTED, "%s is '%.100s', a vocabulary this version does not know",
+                   KEY("model"), v->model);
 }
 
 /* The array `key` with exactly n elements of exactly this type; *out is NULL when it is absent. */
-static linnet_status read_array(const struct gguf *g, const char *key, enum gguf_type elem, size_t n,
-                                const struct gguf_kv **out, linnet_error *e)
+static linnet_status read_array(const struct gguf *g, const char *key, enum gguf_type elem,
+                                size_t n, const struct gguf_kv **out, linnet_error *e)
 {
     *out = gguf_find(g, key);
     if (!*out)
@@ -80,7 +82,8 @@ static linnet_status read_texts(struct vocab *v, const struct gguf *g, linnet_er
     size_t n, total = 0;
     linnet_status status = gguf_get_array(g, KEY("tokens"), GGUF_KIND_STR, &kv, &n, e);
     if (status == LINNET_NOT_FOUND)
-        return err_set(e, LINNET_FORMAT, "the file names a vocabulary but has no %s", KEY("tokens"));
+        return err_set(e, LINNET_FORMAT, "the file names a vocabulary but has no %s",
+                       KEY("tokens"));
     if (status != LINNET_OK)
         return status;
     if (n == 0 || n > LIMIT_VOCAB)
@@ -143,8 +146,8 @@ static linnet_status read_merges(struct vocab *v, const struct gguf *g, linnet_e
     size_t n;
     linnet_status status = gguf_get_array(g, KEY("merges"), GGUF_KIND_STR, &kv, &n, e);
     if (status == LINNET_NOT_FOUND)
-        return err_set(e, LINNET_FORMAT, "a '%s' vocabulary needs %s, which the file lacks", v->model,
-                       KEY("merges"));
+        return err_set(e, LINNET_FORMAT, "a '%s' vocabulary needs %s, which the file lacks",
+                       v->model, KEY("merges"));
     if (status != LINNET_OK)
         return status;
     if (n > LIMIT_MERGES)
@@ -228,10 +231,11 @@ static linnet_status read_charsmap(struct vocab *v, const struct gguf *g, linnet
     return charsmap_init(&v->charsmap, copy, (size_t)kv->count, e);
 }
 
-/* ---- pieces ----------------------------------------------------------------------------------------- */
+/* ---- pieces
+ * ----------------------------------------------------------------------------------------- */
 
-/* The byte that a character of the GPT-2 alphabet stands for, or -1. Printable bytes stand for themselves, the
- * 68 others are U+0100 and up in their order. */
+/* The byte that a character of the GPT-2 alphabet stands for, or -1. Printable bytes stand for
+ * themselves, the 68 others are U+0100 and up in their order. */
 static int alphabet_byte(uint32_t cp)
 {
     if ((cp >= 0x21 && cp <= 0x7E) || (cp >= 0xA1 && cp <= 0xAC) || (cp >= 0xAE && cp <= 0xFF))
@@ -276,7 +280,9 @@ static size_t marks_to_spaces(struct str text, char *out)
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'                 ? c - '0'
+           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                : -1;
 }
 
 static size_t unescape(struct str text, char *out)
@@ -318,7 +324,8 @@ static size_t make_piece(const struct vocab *v, int32_t id, char *out)
 {
     struct str text = v->texts[id];
     enum vocab_type type = v->types[id];
-    bool marked = type == VOCAB_TYPE_CONTROL || type == VOCAB_TYPE_UNKNOWN || type == VOCAB_TYPE_USER;
+    bool marked =
+        type == VOCAB_TYPE_CONTROL || type == VOCAB_TYPE_UNKNOWN || type == VOCAB_TYPE_USER;
     int byte = type == VOCAB_TYPE_BYTE ? byte_token(text) : -1;
     if (byte >= 0) {
         out[0] = (char)byte;
@@ -353,7 +360,8 @@ static linnet_status make_pieces(struct vocab *v, linnet_error *e)
     return LINNET_OK;
 }
 
-/* ---- indexes ---------------------------------------------------------------------------------------- */
+/* ---- indexes
+ * ---------------------------------------------------------------------------------------- */
 
 /* May ordinary text become this token? */
 static bool ordinary(const struct vocab *v, int32_t id)
@@ -448,7 +456,37 @@ static size_t scan_marks(const struct vocab *v, uint32_t *out)
     return count;
 }
 
-static bool make_before_mark(struct vocab *v)
+/* Does ordinary text of this one ASCII character or mark have tokens of its own? Only then may
+ * text be cut beside it: unknown neighbours must meet, to become one unknown token. */
+static bool stands_alone(const struct vocab *v, const char *s, size_t n)
+{
+    return strmap_get(&v->words, s, n) >= 0 || (n == 1 && v->bytes[(uint8_t)s[0]] >= 0);
+}
+
+static void make_joined(struct vocab *v)
+{
+    bool alone[128];
+    for (unsigned a = 0; a < 128; a++)
+        alone[a] = stands_alone(v, &(char){(char)a}, 1);
+    for (unsigned a = 0; a < 128; a++)
+        for (unsigned b = 0; b < 128; b++)
+            if (!alone[a] || !alone[b])
+                v->joined[a][b >> 3] |= (uint8_t)(1u << (b & 7));
+    for (size_t i = 0; i < v->n_tokens; i++) {
+        if (!ordinary(v, (int32_t)i))
+            continue;
+        struct str t = v->texts[i];
+        for (size_t k = 1; k < t.n; k++) {
+            uint8_t a = (uint8_t)t.s[k - 1], b = (uint8_t)t.s[k];
+            if ((a | b) < 0x80)
+                v->joined[a][b >> 3] |= (uint8_t)(1u << (b & 7));
+        }
+    }
+    v->mark_cuts = stands_alone(v, SPACE_MARK, SPACE_MARK_N);
+}
+
+/* Where text may be cut. */
+static bool make_cuts(struct vocab *v)
 {
     size_t n = scan_marks(v, NULL), kept = 0;
     uint32_t *cps = ARENA_ARRAY(&v->arena, n + 1, uint32_t);
@@ -461,6 +499,7 @@ static bool make_before_mark(struct vocab *v)
             cps[kept++] = cps[i];
     v->before_mark = cps;
     v->n_before_mark = kept;
+    make_joined(v);
     return true;
 }
 
@@ -489,23 +528,25 @@ static bool make_trie(struct vocab *v, struct trie *t, const struct str *keys,
     return ok;
 }
 
-/* What an unknown character costs: ten less than the worst token. */
-static void make_unigram(struct vocab *v)
+/* What an unknown character costs (ten less than the worst token), and the characters that the map
+ * leaves alone. */
+static bool make_unigram(struct vocab *v)
 {
     float least = INFINITY;
     for (size_t i = 0; i < v->n_tokens; i++)
         if (v->types[i] == VOCAB_TYPE_NORMAL && v->scores[i] < least)
             least = v->scores[i];
     v->unk_score = (least < INFINITY ? least : 0.0f) - 10.0f;
-    for (char c = 1; c > 0; c++) {
-        struct bytes out = {0};
-        v->charsmap.plain[(unsigned char)c] = v->charsmap.trie &&
-                                              normal_charsmap(&out, &v->charsmap, &c, 1) &&
-                                              out.n == 1 && out.s[0] == c;
-        free(out.s);
-        if (c == 127)
-            break;
+    struct bytes out = {0};
+    bool ok = true;
+    for (unsigned b = 1; ok && v->charsmap.trie && b < 128; b++) {
+        char c = (char)b;
+        out.n = 0;
+        ok = normal_charsmap(&out, &v->charsmap, &c, 1);
+        v->charsmap.plain[b] = ok && out.n == 1 && out.s[0] == c;
     }
+    free(out.s);
+    return ok;
 }
 
 static bool make_indexes(struct vocab *v)
@@ -515,11 +556,10 @@ static bool make_indexes(struct vocab *v)
     for (size_t b = 0; b < 256; b++)
         v->marked_first[b] = v->marked.root[b] != 0;
     switch (v->kind) {
-    case VOCAB_SPM: return make_ranks(v) && make_before_mark(v);
-    case VOCAB_BPE: return !v->chars || make_before_mark(v);
+    case VOCAB_SPM: return make_ranks(v) && make_cuts(v);
+    case VOCAB_BPE: return !v->chars || make_cuts(v);
     case VOCAB_UNIGRAM:
-        make_unigram(v);
-        return make_before_mark(v) && make_trie(v, &v->trie, v->texts, in_trie);
+        return make_unigram(v) && make_cuts(v) && make_trie(v, &v->trie, v->texts, in_trie);
     case VOCAB_WORDPIECE: return make_trie(v, &v->trie, v->texts, in_trie);
     case VOCAB_RWKV: return make_trie(v, &v->trie, v->pieces, in_trie);
     }
@@ -541,8 +581,9 @@ static linnet_status load(struct vocab *v, const struct gguf *g, linnet_error *e
         status = read_charsmap(v, g, e);
     if (status == LINNET_OK && !normal_available() &&
         (v->nfc || v->kind == VOCAB_WORDPIECE || v->charsmap.trie))
-        status = err_set(e, LINNET_UNSUPPORTED,
-                         "this vocabulary normalises text, which a build without utf8proc cannot do");
+        status =
+            err_set(e, LINNET_UNSUPPORTED,
+                    "this vocabulary normalises text, which a build without utf8proc cannot do");
     if (status == LINNET_OK)
         status = vocab_load_roles(v, g, e);
     if (status == LINNET_OK)
@@ -576,7 +617,8 @@ void vocab_free(struct vocab *v)
     free(v);
 }
 
-/* ---- properties ------------------------------------------------------------------------------------- */
+/* ---- properties
+ * ------------------------------------------------------------------------------------- */
 
 enum vocab_kind vocab_kind(const struct vocab *v)
 {

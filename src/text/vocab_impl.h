@@ -1,6 +1,6 @@
 /*
- * Inside of a vocabulary: shared by the files of src/text that load, encode and decode. Nothing outside
- * src/text includes this.
+ * Inside of a vocabulary: shared by the files of src/text that load, encode and decode. Nothing
+ * outside src/text includes this.
  */
 #ifndef LINNET_TEXT_VOCAB_IMPL_H
 #define LINNET_TEXT_VOCAB_IMPL_H
@@ -35,12 +35,12 @@ struct vocab {
     const char *model, *pre;
     size_t n_tokens;
 
-    struct str *texts;        /* [n_tokens] as in the file */
-    struct str *pieces;       /* [n_tokens] the bytes each stands for */
-    float *scores;            /* [n_tokens] */
-    uint8_t *types;           /* [n_tokens] enum vocab_type */
-    uint8_t *flags;           /* [n_tokens] enum token_flags */
-    bool *learned;            /* [n_tokens] a merge makes it; BPE only, while loading */
+    struct str *texts;  /* [n_tokens] as in the file */
+    struct str *pieces; /* [n_tokens] the bytes each stands for */
+    float *scores;      /* [n_tokens] */
+    uint8_t *types;     /* [n_tokens] enum vocab_type */
+    uint8_t *flags;     /* [n_tokens] enum token_flags */
+    bool *learned;      /* [n_tokens] a merge makes it; BPE only, while loading */
     uint32_t max_piece;
 
     int32_t special[VOCAB_SPECIAL_COUNT];
@@ -55,20 +55,24 @@ struct vocab {
     bool chars;            /* BPE: see PRETOK_CHARS */
     struct pretok *pretok; /* BPE */
 
-    struct strmap by_text;   /* every token, by text */
-    struct strmap words;     /* what ordinary text may become; by text, for byte-level BPE by piece */
-    struct pairmap merges;   /* BPE */
-    uint32_t *rank;          /* SPM: [n_tokens] order of scores, best first, equal ones equal */
-    struct trie trie;        /* WordPiece, Unigram, RWKV: the tokens ordinary text may become */
-    struct trie marked;      /* control, unknown and user tokens, by text */
-    bool marked_first[256];  /* first bytes of those */
-    float unk_score;         /* Unigram: of an unknown character */
+    struct strmap by_text; /* every token, by text */
+    struct strmap words;   /* what ordinary text may become; by text, for byte-level BPE by piece */
+    struct pairmap merges; /* BPE */
+    uint32_t *rank;        /* SPM: [n_tokens] order of scores, best first, equal ones equal */
+    struct trie trie;      /* WordPiece, Unigram, RWKV: the tokens ordinary text may become */
+    struct trie marked;    /* control, unknown and user tokens, by text */
+    bool marked_first[256];   /* first bytes of those */
+    float unk_score;          /* Unigram: of an unknown character */
     struct charsmap charsmap; /* Unigram */
 
-    /* Characters that some token has before a SPACE_MARK. Before any other character's mark no token
-     * can reach across, so text may be cut there. */
-    uint32_t *before_mark; /* [n_before_mark] ascending */
+    /* SPM, Unigram, character BPE: where text may be cut into words without changing its ids,
+     * because no token reaches across. Between ASCII characters a and b unless bit b of
+     * joined[a] is set; before a SPACE_MARK unless it follows another one or a character of
+     * before_mark. */
+    uint8_t joined[128][16];
+    uint32_t *before_mark; /* [n_before_mark] ascending code points */
     size_t n_before_mark;
+    bool mark_cuts; /* SPACE_MARK is a token itself */
 };
 
 /* Fill specials, end tokens and strip rules (roles.c). Types, texts and by_text are set. */
@@ -76,7 +80,8 @@ linnet_status vocab_load_roles(struct vocab *v, const struct gguf *g, linnet_err
 /* The token whose text is the C string `s`, or -1. */
 int32_t vocab_named(const struct vocab *v, const char *s);
 
-/* ---- normal.c: Unicode normalisation --------------------------------------------------------------- */
+/* ---- normal.c: Unicode normalisation
+ * --------------------------------------------------------------- */
 
 /* A growing byte string. */
 struct bytes {
@@ -99,9 +104,10 @@ bool normal_charsmap(struct bytes *out, const struct charsmap *m, const char *s,
 linnet_status charsmap_init(struct charsmap *m, const void *data, size_t n, linnet_error *e);
 bool normal_is_space(uint32_t cp); /* White_Space */
 
-/* ---- encoding: one call's state --------------------------------------------------------------------- */
+/* ---- encoding: one call's state
+ * --------------------------------------------------------------------- */
 
-enum { WORD_KEY = 28, WORD_IDS = 7 };
+enum { WORD_KEY = 28, WORD_IDS = 7, HELD_WORDS = 8 };
 /* Words seen in this call and their ids: text repeats itself. One cache line each. */
 struct word_slot {
     uint32_t hash;
@@ -129,6 +135,12 @@ struct enc {
 
     struct word_slot *slots; /* [slot_mask + 1] or NULL */
     size_t slot_mask;
+    struct held_word {
+        const char *s;
+        size_t n;
+        uint64_t hash;
+    } held[HELD_WORDS]; /* a ring */
+    unsigned first_held, n_held;
     struct pretok_scratch pretok;
     struct symbol *symbols; /* [symbols_cap] */
     size_t symbols_cap;
@@ -151,20 +163,24 @@ void enc_no_memory(struct enc *x);
 /* Ids for bytes that are no token: byte tokens, else the unknown token, else an error. */
 void enc_bytes(struct enc *x, const char *s, size_t n);
 
-/* Look a word up in the call's cache; when it is there its ids are written and true is returned. Else *slot
- * is where word_keep may store what was written since `from`. */
-bool word_seen(struct enc *x, const char *s, size_t n, struct word_slot **slot);
-void word_keep(struct enc *x, struct word_slot *slot, const char *s, size_t n, size_t from);
+/* Encode a word: the next of the text. Words that were seen before are looked up; the others go to
+ * `fn`, which writes the ids of a word. Some words are held back so that their places in the table are
+ * in the cache when they are looked at: word_flush at the end, while their texts are valid. */
+typedef void word_encode_fn(struct enc *x, const char *s, size_t n);
+void word_next(struct enc *x, const char *s, size_t n, word_encode_fn *fn);
+void word_flush(struct enc *x, word_encode_fn *fn);
 
-/* Write the tokens of x->symbols[0..n), which are parts of s; those that are none as enc_bytes does. */
+/* Write the tokens of x->symbols[0..n), which are parts of s; those that are none as enc_bytes
+ * does. */
 void enc_emit_symbols(struct enc *x, const char *s, size_t n);
 /* Append s[0..n) with spaces as SPACE_MARK. False without memory. */
 bool escape_spaces(struct bytes *out, const char *s, size_t n);
 
 /* Reserve for n symbols; false (and a failed x) without memory. */
 bool enc_symbols(struct enc *x, size_t n);
-/* Merge x->symbols[0..n), the characters or bytes of s, until no pair is left that `pair` accepts: always the
- * pair of lowest rank, the leftmost of equals. Returns how many symbols are left, at the front of the array. */
+/* Merge x->symbols[0..n), the characters or bytes of s, until no pair is left that `pair`
+ * accepts: always the pair of lowest rank, the leftmost of equals. Returns how many symbols are
+ * left, at the front of the array. */
 typedef bool pair_fn(const struct enc *x, const char *s, const struct symbol *l,
                      const struct symbol *r, uint32_t *rank, int32_t *id);
 size_t merge_symbols(struct enc *x, const char *s, size_t n, pair_fn *pair);
@@ -176,7 +192,15 @@ void wordpiece_encode(struct enc *x, const char *s, size_t n);
 void unigram_encode(struct enc *x, const char *s, size_t n);
 void rwkv_encode(struct enc *x, const char *s, size_t n);
 
-/* Where the word that starts at s[0] ends, when words are cut before space marks that no token crosses. */
-size_t marked_word(const struct vocab *v, const char *s, size_t n);
+/* The end of the word that starts at s[0]: the first place where text may be cut (see
+ * vocab.joined). */
+size_t word_end(const struct vocab *v, const char *s, size_t n);
+
+/* utf8_decode of the length alone, fast for ASCII. Ill-formed: as utf8_decode. */
+static inline size_t char_length(const char *s, size_t n)
+{
+    uint32_t cp;
+    return (unsigned char)s[0] < 0x80 ? 1 : utf8_decode(s, n, &cp);
+}
 
 #endif

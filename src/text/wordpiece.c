@@ -1,7 +1,7 @@
 /*
- * WordPiece (BERT): normalise, cut into words, take the longest token from the front of each word. GGUF files
- * store first pieces with U+2581 before them and continuing pieces bare. A word with a part that is no token,
- * or of more than 100 characters, is the unknown token as a whole.
+ * WordPiece (BERT): normalise, cut into words, take the longest token from the front of each word.
+ * GGUF files store first pieces with U+2581 before them and continuing pieces bare. A word with a
+ * part that is no token, or of more than 100 characters, is the unknown token as a whole.
  */
 #include "text/vocab_impl.h"
 
@@ -55,18 +55,14 @@ static bool pieces(struct enc *x, const char *s, size_t n)
 
 static void encode_word(struct enc *x, const char *s, size_t n)
 {
-    struct word_slot *slot;
     size_t from = x->n;
-    if (word_seen(x, s, n, &slot))
+    if (pieces(x, s, n))
         return;
-    if (!pieces(x, s, n)) {
-        x->n = from;
-        if (x->v->special[VOCAB_UNK] >= 0)
-            enc_emit(x, x->v->special[VOCAB_UNK]);
-        else
-            enc_fail(x, LINNET_UNSUPPORTED, "a word has no tokens and the vocabulary no unknown token");
-    }
-    word_keep(x, slot, s, n, from);
+    x->n = from;
+    if (x->v->special[VOCAB_UNK] >= 0)
+        enc_emit(x, x->v->special[VOCAB_UNK]);
+    else
+        enc_fail(x, LINNET_UNSUPPORTED, "a word has no tokens and the vocabulary no unknown token");
 }
 
 void wordpiece_encode(struct enc *x, const char *s, size_t n)
@@ -81,7 +77,8 @@ void wordpiece_encode(struct enc *x, const char *s, size_t n)
         const char *space = memchr(text->s + i, ' ', text->n - i);
         size_t end = space ? (size_t)(space - text->s) : text->n;
         if (end > i)
-            encode_word(x, text->s + i, end - i);
+            word_next(x, text->s + i, end - i, encode_word);
         i = end + 1;
     }
+    word_flush(x, encode_word);
 }
