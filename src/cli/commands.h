@@ -18,6 +18,8 @@
     X(bench)                                                                                       \
     X(logits)                                                                                      \
     X(dequant)                                                                                     \
+    X(tokenize)                                                                                    \
+    X(detokenize)                                                                                  \
     X(completion)                                                                                  \
     X(manual)
 
