@@ -30,10 +30,10 @@
 #define REPLACE 1
 #endif
 
+#if REPLACE
+
 static _Atomic long until_failure = LONG_MAX; /* allocations that still succeed */
 static _Atomic long live;                     /* blocks that are not freed */
-
-#if REPLACE
 
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
