@@ -78,6 +78,19 @@ static void every_dense_family_has_the_facts_of_the_second_list(void **state)
     assert_null(family_of(""));
 }
 
+static void the_families_with_a_draft_head_are_these(void **state)
+{
+    (void)state;
+    static const char *const with[] = {"deepseek2", "glm4moe", "hy_v3", "qwen3next", "qwen35", "qwen35moe", "bailingmoe3"};
+    const size_t n_with = sizeof with / sizeof *with;
+    size_t n = 0;
+    for (size_t i = 0; i < n_with; i++)
+        assert_true(family_of(with[i])->draft);
+    for (size_t i = 0; i < family_count(); i++)
+        n += family_at(i)->draft;
+    assert_int_equal(n, n_with);
+}
+
 static void an_unknown_architecture_is_refused_by_name(void **state)
 {
     (void)state;
@@ -340,6 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_dense_family_has_the_facts_of_the_second_list),
+        cmocka_unit_test(the_families_with_a_draft_head_are_these),
         cmocka_unit_test(an_unknown_architecture_is_refused_by_name),
         cmocka_unit_test(an_unknown_key_or_tensor_is_refused_by_name),
         cmocka_unit_test(every_missing_tensor_is_named),
