@@ -183,8 +183,7 @@ int main(int argc, char **argv)
                limit.read * 1e-9, limit.int8 * 1e-9, limit.f32 * 1e-9);
         for (size_t q = 0; q < quant_type_count(); q++) {
             const struct quant_type *t = quant_type_at(q);
-            if (t->weight &&
-                (only ? strcmp(only, t->name) == 0 : t->id < QUANT_IQ2_XXS || t->id == QUANT_BF16))
+            if (t->weight && (only ? strcmp(only, t->name) == 0 : t->block_bytes))
                 bench_type(pool, &w, t, n_rows, n_cols, n, &limit);
         }
     }

@@ -30,6 +30,18 @@ static bool head_is_last(uint32_t id)
     return id == QUANT_Q6_K || id == QUANT_Q3_K || id == QUANT_TQ1_0 || id == QUANT_TQ2_0;
 }
 
+/* q2_K: d, scales, pairs. */
+static const uint8_t place_q2_k[21] = {
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 0,
+};
+
+/* q3_K: scales, then per quad the first unit of pairs and the one of third bits, then the other pairs. */
+static const uint8_t place_q3_k[27] = {
+    4,  6,  8,  10, 12, 14, 16, 18,                                 /* third bits */
+    3,  5,  7,  9,  11, 13, 15, 17, 19, 20, 21, 22, 23, 24, 25, 26, /* pairs */
+    0,  1,  2,                                                      /* scales */
+};
+
 /* q5_K: d and scales, then each of 8 units of fifth bits before the first unit of nibbles it goes with. */
 static const uint8_t place_q5_k[44] = {
     0,  1,  2,  3,  4,  6,  8,  10, 12, 14, 16, 18, 5,  7,  9,  11, 13, 15, 17, 19, 20, 21,
@@ -44,6 +56,17 @@ static const uint8_t place_q6_k[52] = {
     0,  1,  2,  3,                                                  /* scales */
 };
 
+static const uint8_t *place_of(uint32_t id)
+{
+    switch (id) {
+    case QUANT_Q2_K: return place_q2_k;
+    case QUANT_Q3_K: return place_q3_k;
+    case QUANT_Q5_K: return place_q5_k;
+    case QUANT_Q6_K: return place_q6_k;
+    default: return NULL;
+    }
+}
+
 struct tile_layout tile_layout(const struct quant_type *type, size_t n_cols)
 {
     struct tile_layout l = {.n_blocks = n_cols / type->block};
@@ -56,7 +79,7 @@ struct tile_layout tile_layout(const struct quant_type *type, size_t n_cols)
         l.run *= 2;
     l.run_bytes = l.run * TILE * type->block_bytes;
     l.bytes = l.n_blocks ? round_up(tile_body(&l, l.n_blocks - 1) + l.units * TILE * l.unit, 64) : 0;
-    l.place = type->id == QUANT_Q5_K ? place_q5_k : type->id == QUANT_Q6_K ? place_q6_k : NULL;
+    l.place = place_of(type->id);
     return l;
 }
 

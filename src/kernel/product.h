@@ -99,7 +99,7 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
     {                                                                                              \
         HEADS;                                                                                     \
         const uint8_t *body = src->body;                                                           \
-        struct sink k = {.q = s->q};                                                               \
+        struct sink k = {.store = true, .q = s->q};                                                \
         for (size_t b = 0; b < n_blocks; b++, body += (UNITS)*64) {                                \
             SCALES(s, body, b);                                                                    \
             UNROLL                                                                                 \
@@ -128,24 +128,48 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
     }                                                                                              \
     static const struct form form_##type = {GROUP, MIN, BITS, BIAS, unpack_##type, dot_##type};
 
-#define INTS_Q4_0(k, body, p) ints_nibbles(k, body)
-#define INTS_Q4_1(k, body, p) ints_q4_1(k, body)
-#define INTS_Q5_0(k, body, p) ints_q5_0(k, body)
-#define INTS_Q5_1(k, body, p) ints_q5_1(k, body)
-#define INTS_Q8_0(k, body, p) ints_q8_0(k, body)
-#define HALF                  scales_half(s, src->head, n_blocks)
-#define NO_HEADS              (void)0
-#define NO_SCALES(s, body, b) (void)0
-#define Q6_K_SCALES(s, body, b) scales_q6_k(s, src->head, body)
+/* Types of one piece per block, and what a type does not have. */
+#define ONE_Q4_0(k, body, p)   ints_nibbles(k, body)
+#define ONE_Q4_1(k, body, p)   ints_q4_1(k, body)
+#define ONE_Q5_0(k, body, p)   ints_q5_0(k, body)
+#define ONE_Q5_1(k, body, p)   ints_q5_1(k, body)
+#define ONE_Q8_0(k, body, p)   ints_q8_0(k, body)
+#define ONE_IQ4_NL(k, body, p) ints_iq4(k, body)
+#define ONE_MXFP4(k, body, p)  ints_mxfp4(k, body)
+#define ONE_NVFP4(k, body, p)  ints_nvfp4(k, body)
+#define ONE_Q1_0(k, body, p)   ints_q1_0(k, body)
+#define ONE_Q2_0(k, body, p)   ints_q2_0(k, body)
+#define PIECE_Q2_0(k, body, p) ints_q2_0(k, (body) + 256 * (p))
 
-DEFINE_FORM(q4_0, 32, 1, 1, 4, 4, 8, false, HALF, NO_SCALES, INTS_Q4_0)
-DEFINE_FORM(q4_1, 32, 1, 1, 5, 4, 0, true, NO_HEADS, scales_half_min, INTS_Q4_1)
-DEFINE_FORM(q5_0, 32, 1, 1, 5, 5, 16, false, HALF, NO_SCALES, INTS_Q5_0)
-DEFINE_FORM(q5_1, 32, 1, 1, 6, 5, 0, true, NO_HEADS, scales_half_min, INTS_Q5_1)
-DEFINE_FORM(q8_0, 32, 1, 1, 8, 8, EIGHT_BITS, false, HALF, NO_SCALES, INTS_Q8_0)
+#define NO_HEADS       (void)0
+#define HALF_HEADS     scales_half(s, src->head, n_blocks)
+#define EXPONENT_HEADS scales_mxfp4(s, src->head, n_blocks)
+
+#define NO_SCALES(s, body, b)    (void)0
+#define Q6_K_SCALES(s, body, b)  scales_q6_k(s, src->head, body)
+#define Q3_K_SCALES(s, body, b)  scales_q3_k(s, src->head, body)
+#define SAME_SCALES8(s, body, b) scales_repeated(s, src->head + (b)*32, b, 8)
+#define SAME_SCALES4(s, body, b) scales_repeated(s, src->head + (b)*32, b, 4)
+#define SAME_SCALES2(s, body, b) scales_repeated(s, src->head + (b)*32, b, 2)
+
+DEFINE_FORM(q4_0, 32, 1, 1, 4, 4, 8, false, HALF_HEADS, NO_SCALES, ONE_Q4_0)
+DEFINE_FORM(q4_1, 32, 1, 1, 5, 4, 0, true, NO_HEADS, scales_half_min, ONE_Q4_1)
+DEFINE_FORM(q5_0, 32, 1, 1, 5, 5, 16, false, HALF_HEADS, NO_SCALES, ONE_Q5_0)
+DEFINE_FORM(q5_1, 32, 1, 1, 6, 5, 0, true, NO_HEADS, scales_half_min, ONE_Q5_1)
+DEFINE_FORM(q8_0, 32, 1, 1, 8, 8, EIGHT_BITS, false, HALF_HEADS, NO_SCALES, ONE_Q8_0)
+DEFINE_FORM(q2_k, 16, 8, 2, 21, 4, 0, true, NO_HEADS, scales_q2_k, ints_q2_k)
+DEFINE_FORM(q3_k, 16, 8, 2, 27, 4, 4, false, NO_HEADS, Q3_K_SCALES, ints_q3_k)
 DEFINE_FORM(q4_k, 32, 2, 4, 36, 4, 0, true, NO_HEADS, scales_6bit, ints_q4_k)
 DEFINE_FORM(q5_k, 32, 2, 4, 44, 5, 0, true, NO_HEADS, scales_6bit, ints_q5_k)
 DEFINE_FORM(q6_k, 16, 8, 2, 52, 6, 32, false, NO_HEADS, Q6_K_SCALES, ints_q6_k)
+DEFINE_FORM(iq4_nl, 32, 1, 1, 4, 8, EIGHT_BITS, false, HALF_HEADS, NO_SCALES, ONE_IQ4_NL)
+DEFINE_FORM(iq4_xs, 32, 1, 8, 34, 8, EIGHT_BITS, false, NO_HEADS, scales_iq4_xs, ints_iq4_xs)
+DEFINE_FORM(mxfp4, 32, 1, 1, 4, 5, 12, false, EXPONENT_HEADS, NO_SCALES, ONE_MXFP4)
+DEFINE_FORM(nvfp4, 16, 4, 1, 9, 5, 12, false, NO_HEADS, scales_nvfp4, ONE_NVFP4)
+DEFINE_FORM(tq2_0, 32, 4, 2, 16, 4, 1, false, NO_HEADS, SAME_SCALES8, ints_tq2_0)
+DEFINE_FORM(q1_0, 32, 4, 1, 4, 4, 1, false, NO_HEADS, SAME_SCALES4, ONE_Q1_0)
+DEFINE_FORM(q2_0, 32, 2, 1, 4, 4, 1, false, NO_HEADS, SAME_SCALES2, ONE_Q2_0)
+DEFINE_FORM(q2_0_g128, 32, 2, 2, 8, 4, 1, false, NO_HEADS, SAME_SCALES4, PIECE_Q2_0)
 
 /* Types without a form of their own, by the type's plain C unpack. */
 static void unpack_any(const struct matrix *w, const struct tile_layout *l, const uint8_t *tile, size_t b0,
@@ -160,9 +184,11 @@ static void unpack_any(const struct matrix *w, const struct tile_layout *l, cons
         for (size_t b = 0; b < n_blocks; b++) {
             tile_blocks(l, tile, r, b0 + b, 1, block);
             type->unpack(block, q, scale, min);
-            for (size_t i = 0; i < type->block; i++) {
-                const size_t k = b * type->block + i;
-                s->q[k / 4][r][k % 4] = (uint8_t)(q[i] + EIGHT_BITS);
+            for (size_t i = 0; i < type->block; i += 4) {
+                uint32_t quad;
+                memcpy(&quad, q + i, 4);
+                quad ^= EIGHT_BITS * 0x01010101u; /* adds 128 to signed bytes */
+                memcpy(s->q[(b * type->block + i) / 4][r], &quad, 4);
             }
             for (size_t g = 0; g < groups; g++) {
                 s->scale[b * groups + g][r] = scale[g];
@@ -180,9 +206,19 @@ static struct form form_of(const struct quant_type *type)
     case QUANT_Q5_0: return form_q5_0;
     case QUANT_Q5_1: return form_q5_1;
     case QUANT_Q8_0: return form_q8_0;
+    case QUANT_Q2_K: return form_q2_k;
+    case QUANT_Q3_K: return form_q3_k;
     case QUANT_Q4_K: return form_q4_k;
     case QUANT_Q5_K: return form_q5_k;
     case QUANT_Q6_K: return form_q6_k;
+    case QUANT_IQ4_NL: return form_iq4_nl;
+    case QUANT_IQ4_XS: return form_iq4_xs;
+    case QUANT_MXFP4: return form_mxfp4;
+    case QUANT_NVFP4: return form_nvfp4;
+    case QUANT_TQ2_0: return form_tq2_0;
+    case QUANT_Q1_0: return form_q1_0;
+    case QUANT_Q2_0: return form_q2_0;
+    case QUANT_Q2_0_G128: return form_q2_0_g128;
     default: return (struct form){type->group, type->has_min, 8, EIGHT_BITS, NULL, NULL};
     }
 }
@@ -212,12 +248,14 @@ static void prepare(struct column *c, const struct act *x, size_t r, size_t k0, 
 typedef void product_fn(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
                         float (*sums)[TILE]);
 
-#define EACH_N(M, a, b)                                                                            \
-    M(1, a, b) M(2, a, b) M(3, a, b) M(4, a, b) EACH_N_ABOVE_4(M, a, b)
+#define EACH_TO_4(M, ...)                                                                          \
+    M(1, __VA_ARGS__) M(2, __VA_ARGS__) M(3, __VA_ARGS__) M(4, __VA_ARGS__)
 #if BLOCK == 8
-#define EACH_N_ABOVE_4(M, a, b) M(5, a, b) M(6, a, b) M(7, a, b) M(8, a, b)
+#define EACH_N(M, ...)                                                                             \
+    EACH_TO_4(M, __VA_ARGS__)                                                                      \
+    M(5, __VA_ARGS__) M(6, __VA_ARGS__) M(7, __VA_ARGS__) M(8, __VA_ARGS__)
 #else
-#define EACH_N_ABOVE_4(M, a, b)
+#define EACH_N EACH_TO_4
 #endif
 
 /* The products of 1 to BLOCK columns for a form. */
@@ -421,19 +459,19 @@ INLINE void float_product(const uint8_t *body, const float *const *x, size_t n_k
 
 typedef void float_fn(const uint8_t *body, const float *const *x, size_t n_k, float (*sums)[TILE]);
 
-#define DEFINE_FLOAT(n, id, unused)                                                                \
+#define DEFINE_FLOAT(n, id)                                                                        \
     static void float_##n##_##id(const uint8_t *body, const float *const *x, size_t n_k,           \
                                  float(*sums)[TILE])                                               \
     {                                                                                              \
         float_product(body, x, n_k, sums, n, QUANT_##id);                                          \
     }
-#define FLOAT_NAME(n, id, unused) float_##n##_##id,
-EACH_N(DEFINE_FLOAT, F32, 0)
-EACH_N(DEFINE_FLOAT, F16, 0)
-EACH_N(DEFINE_FLOAT, BF16, 0)
-static float_fn *const float_f32[BLOCK] = {EACH_N(FLOAT_NAME, F32, 0)};
-static float_fn *const float_f16[BLOCK] = {EACH_N(FLOAT_NAME, F16, 0)};
-static float_fn *const float_bf16[BLOCK] = {EACH_N(FLOAT_NAME, BF16, 0)};
+#define FLOAT_NAME(n, id) float_##n##_##id,
+EACH_N(DEFINE_FLOAT, F32)
+EACH_N(DEFINE_FLOAT, F16)
+EACH_N(DEFINE_FLOAT, BF16)
+static float_fn *const float_f32[BLOCK] = {EACH_N(FLOAT_NAME, F32)};
+static float_fn *const float_f16[BLOCK] = {EACH_N(FLOAT_NAME, F16)};
+static float_fn *const float_bf16[BLOCK] = {EACH_N(FLOAT_NAME, BF16)};
 
 static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles, size_t j0, size_t n,
                           struct scratch *t)

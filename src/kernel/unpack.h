@@ -14,6 +14,7 @@
 #define LINNET_KERNEL_UNPACK_H
 
 #include "kernel/tile.h"
+#include "kernel/vecmath.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -25,8 +26,9 @@ struct span {
     float min[SPAN / 16][TILE];
 };
 
-/* Where the registers go: to q when it is not NULL, else multiplied by x into the sum of their group. */
+/* Where the vectors go: to q, or multiplied by x into the sum of their group. */
 struct sink {
+    bool store;            /* a constant: to q */
     uint8_t (*q)[TILE][4]; /* first quad of the piece */
     const int8_t *x;       /* first column of the piece */
     bool eight_bits;       /* the weights may have more than six */
@@ -37,7 +39,7 @@ struct sink {
 INLINE void put(struct sink *k, int group, int per, int quad, vi w)
 {
     const int at = group * per + quad;
-    if (k->q)
+    if (k->store)
         vb_store(k->q[at][0], w);
     else
         k->sum[group] = dot_bytes(k->sum[group], w, k->x + 4 * at, k->eight_bits);
@@ -217,6 +219,210 @@ INLINE void ints_q6_k(struct sink *k, const uint8_t *body, int p)
         put(k, 2 + g, 4, quad, mask_or(vb_shl(high, 2), pair, low_nibbles(b)));
         put(k, 4 + g, 4, quad, mask_or(high, pair, high_nibbles(a)));
         put(k, 6 + g, 4, quad, mask_or(vb_shr(high, 2), pair, high_nibbles(b)));
+    }
+}
+
+/* q2_K: a unit of f16 d and dmin, 4 units of 4-bit scales (low) and minima (high), per half 8 units of pairs. */
+
+INLINE void scales_q2_k(struct span *s, const uint8_t *body, size_t b)
+{
+    const vi dm = vb_load(body);
+    const vf d = v_low_half(dm), dmin = high_half(dm);
+    (void)b;
+    UNROLL
+    for (int g = 0; g < 16; g++) {
+        const vi a = vi_shr(vb_load(body + 64 * (1 + g / 4)), g % 4 * 8);
+        v_store(s->scale[g], v_mul(d, v_of_int(vi_and(a, vi_set(15)))));
+        v_store(s->min[g], v_mul(dmin, v_of_int(vi_and(vi_shr(a, 4), vi_set(15)))));
+    }
+}
+
+/* Piece p of 128 columns, 8 groups, whose units of pairs start at `units`. */
+INLINE void ints_pairs(struct sink *k, const uint8_t *units, int groups)
+{
+    const vi three = vb_set(3);
+    UNROLL
+    for (int v = 0; v < 8; v++) {
+        const vi a = vb_load(units + 64 * v);
+        const int g = groups == 8 ? v / 4 : 0, per = groups == 8 ? 4 : 8, step = groups / 4;
+        put(k, g, per, v % per, vi_and(a, three));
+        put(k, step + g, per, v % per, vi_and(vb_shr(a, 2), three));
+        put(k, 2 * step + g, per, v % per, vi_and(vb_shr(a, 4), three));
+        put(k, 3 * step + g, per, v % per, vi_and(vb_shr(a, 6), three));
+    }
+}
+
+INLINE void ints_q2_k(struct sink *k, const uint8_t *body, int p)
+{
+    ints_pairs(k, body + 64 * (5 + 8 * p), 8);
+}
+
+/* tq2_0: the pairs alone, one f16 d. Biased by 1. */
+
+INLINE void ints_tq2_0(struct sink *k, const uint8_t *body, int p)
+{
+    ints_pairs(k, body + 64 * 8 * p, 4);
+}
+
+/* q3_K: 3 units of 6-bit scales; per quad of the first half a unit of pairs and one of third bits, bit g of a
+ * byte for 32 columns g, then the pairs of the second half. Biased by 4. */
+
+INLINE void scales_q3_k(struct span *s, const uint8_t *head, const uint8_t *body)
+{
+    const vf d = v_load_f16((const void *)head);
+    const vi top = vb_load(body + 128);
+    UNROLL
+    for (int g = 0; g < 16; g++) {
+        const vi low = vi_shr(vb_load(body + 64 * (g % 8 / 4)), g % 4 * 8 + g / 8 * 4);
+        const vi high = vi_shr(top, g % 4 * 8 + g / 4 * 2);
+        const vi a = vi_or(vi_and(low, vi_set(15)), vi_shl(vi_and(high, vi_set(3)), 4));
+        v_store(s->scale[g], v_mul(d, v_of_int(vi_sub(a, vi_set(32)))));
+    }
+}
+
+INLINE void ints_q3_k(struct sink *k, const uint8_t *body, int p)
+{
+    const vi three = vb_set(3), four = vb_set(4);
+    UNROLL
+    for (int v = 0; v < 8; v++) {
+        const vi a = vb_load(body + 64 * (p == 0 ? 3 + 2 * v : 19 + v));
+        const vi bits = vb_load(body + 64 * (4 + 2 * v)); /* bits 4p to 4p + 3, each to 2 */
+        const int g = v / 4, quad = v % 4;
+        const vi b0 = p == 0 ? vb_shl(bits, 2) : vb_shr(bits, 2), b1 = p == 0 ? vb_shl(bits, 1) : vb_shr(bits, 3);
+        const vi b2 = p == 0 ? bits : vb_shr(bits, 4), b3 = p == 0 ? vb_shr(bits, 1) : vb_shr(bits, 5);
+        put(k, g, 4, quad, mask_or(b0, four, vi_and(a, three)));
+        put(k, 2 + g, 4, quad, mask_or(b1, four, vi_and(vb_shr(a, 2), three)));
+        put(k, 4 + g, 4, quad, mask_or(b2, four, vi_and(vb_shr(a, 4), three)));
+        put(k, 6 + g, 4, quad, mask_or(b3, four, vi_and(vb_shr(a, 6), three)));
+    }
+}
+
+/* iq4_nl and iq4_xs: nibbles are indices of the table of values. */
+
+INLINE void ints_iq4(struct sink *k, const uint8_t *units)
+{
+    static const int8_t table[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    const vi values = biased(vb_table((const uint8_t *)table));
+    UNROLL
+    for (int v = 0; v < 4; v++) {
+        const vi a = vb_load(units + 64 * v);
+        put(k, 0, 8, v, vb_lookup(values, low_nibbles(a)));
+        put(k, 0, 8, v + 4, vb_lookup(values, high_nibbles(a)));
+    }
+}
+
+/* iq4_xs: a unit of f16 d and the top pairs of eight scales, one of their nibbles. Scales are centred at 32. */
+
+INLINE void scales_iq4_xs(struct span *s, const uint8_t *body, size_t b)
+{
+    const vi first = vb_load(body), nibbles = vb_load(body + 64);
+    const vf d = v_low_half(first);
+    (void)b;
+    UNROLL
+    for (int g = 0; g < 8; g++) {
+        const vi low = vi_and(vi_shr(nibbles, 4 * g), vi_set(15));
+        const vi high = vi_and(vi_shr(first, 16 + 2 * g), vi_set(3));
+        const vi a = vi_sub(vi_or(low, vi_shl(high, 4)), vi_set(32));
+        v_store(s->scale[g], v_mul(d, v_of_int(a)));
+    }
+}
+
+INLINE void ints_iq4_xs(struct sink *k, const uint8_t *body, int p)
+{
+    ints_iq4(k, body + 64 * (2 + 4 * p));
+}
+
+/* mxfp4 and nvfp4: nibbles are e2m1 floats, 0 1 2 3 4 6 8 12 halves and their negatives. Biased by 12. */
+
+INLINE vi fp4_table(void)
+{
+    static const uint8_t values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    return vb_table(values);
+}
+
+/* The heads are exponents: 2^(e - 128), subnormal below 2. */
+INLINE void scales_mxfp4(struct span *s, const uint8_t *head, size_t n_blocks)
+{
+    for (size_t b = 0; b < n_blocks; b++, head += TILE) {
+        const vi e = vi_and(vi_load_i8((const int8_t *)head), vi_set(255));
+        const vi normal = vi_shl(vi_sub(e, vi_set(1)), 23);
+        const vi small = vi_shl(vi_add(e, vi_set(1)), 21); /* e = 0, 1 */
+        v_store(s->scale[b], v_select(v_lt(v_of_int(e), v_set(2.0f)), v_of_bits(small), v_of_bits(normal)));
+    }
+}
+
+INLINE void ints_mxfp4(struct sink *k, const uint8_t *body)
+{
+    const vi values = fp4_table();
+    UNROLL
+    for (int v = 0; v < 4; v++) {
+        const vi a = vb_load(body + 64 * v);
+        put(k, 0, 8, v, vb_lookup(values, low_nibbles(a)));
+        put(k, 0, 8, v + 4, vb_lookup(values, high_nibbles(a)));
+    }
+}
+
+/* nvfp4: a unit of four e4m3 scales (half the value; 0x7f is zero and other top bits are not read), then two
+ * units of nibbles per 16 columns: quads 0 and 1 low, 2 and 3 high. */
+
+INLINE void scales_nvfp4(struct span *s, const uint8_t *body, size_t b)
+{
+    const vi four = vb_load(body);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        const vi x = vi_and(vi_shr(four, 8 * g), vi_set(255)), e = vi_and(vi_shr(x, 3), vi_set(15));
+        const vi m = vi_and(x, vi_set(7));
+        const vf normal = v_of_bits(vi_or(vi_shl(vi_add(e, vi_set(119)), 23), vi_shl(m, 20)));
+        const vf small = v_mul(v_of_int(m), v_set(0x1p-10f));
+        const vf value = v_select(v_lt(v_of_int(e), v_set(1.0f)), small, normal);
+        const vf off = v_abs(v_of_int(vi_sub(x, vi_set(127)))); /* 0 for x = 0x7f */
+        v_store(s->scale[b * 4 + (size_t)g], v_select(v_lt(off, v_set(1.0f)), v_set(0.0f), value));
+    }
+}
+
+INLINE void ints_nvfp4(struct sink *k, const uint8_t *body)
+{
+    const vi values = fp4_table();
+    UNROLL
+    for (int u = 0; u < 8; u++) {
+        const vi a = vb_load(body + 64 * (1 + u));
+        put(k, u / 2, 4, u % 2, vb_lookup(values, low_nibbles(a)));
+        put(k, u / 2, 4, 2 + u % 2, vb_lookup(values, high_nibbles(a)));
+    }
+}
+
+/* One f16 d for several groups. */
+INLINE void scales_repeated(struct span *s, const uint8_t *head, size_t b, size_t n)
+{
+    const vf d = v_load_f16((const void *)head);
+    for (size_t g = 0; g < n; g++)
+        v_store(s->scale[b * n + g], d);
+}
+
+/* q1_0: per 32 columns a unit, bit i for column i; set is 1, clear -1. Biased by 1. */
+INLINE void ints_q1_0(struct sink *k, const uint8_t *body)
+{
+    UNROLL
+    for (int u = 0; u < 4; u++) {
+        const vi bits = vb_load(body + 64 * u);
+        UNROLL
+        for (int v = 0; v < 8; v++)
+            put(k, u, 8, v, vb_shr(vb_fifth_bits(bits, v), 3));
+    }
+}
+
+/* q2_0: per 16 columns a unit of pairs, lowest first. Biased by 1. */
+INLINE void ints_q2_0(struct sink *k, const uint8_t *body)
+{
+    UNROLL
+    for (int u = 0; u < 4; u++) {
+        const vi a = vb_load(body + 64 * u);
+        UNROLL
+        for (int v = 0; v < 4; v++) {
+            const vi byte = vi_and(vi_shr(a, 8 * v), vi_set(255));
+            const vi two = vi_or(byte, vi_shl(byte, 12)); /* pairs 0 and 1 in the low, 2 and 3 in the high half */
+            put(k, u / 2, 8, u % 2 * 4 + v, vi_and(vi_or(two, vi_shl(two, 6)), vb_set(3)));
+        }
     }
 }
 

@@ -149,6 +149,24 @@ static inline void vb_store(uint8_t *p, vi a)
     vst1q_u8(p + 48, vreinterpretq_u8_s32(a.v[3]));
 }
 
+/* 16 bytes for vb_lookup, and the bytes at indices 0-15 of them. */
+static inline vi vb_table(const uint8_t *p)
+{
+    const int32x4_t t = vreinterpretq_s32_u8(vld1q_u8(p));
+    return (vi){{t, t, t, t}};
+}
+
+static inline int32x4_t lookup(int32x4_t table, int32x4_t index)
+{
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(index)));
+}
+
+static inline vi vb_lookup(vi table, vi a)
+{
+    return (vi){{lookup(table.v[0], a.v[0]), lookup(table.v[1], a.v[1]), lookup(table.v[2], a.v[2]),
+                 lookup(table.v[3], a.v[3])}};
+}
+
 /* Byte v / 2 of the lane to all four bytes, then bits 0-3 or 4-7 of it. */
 static inline int32x4_t fifth_bits(int32x4_t high, int v)
 {

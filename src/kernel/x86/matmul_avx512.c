@@ -1,6 +1,5 @@
 /*
- * Matrix products with AVX-512 and no VNNI. The 16-bit sums of two byte products saturate when weights have
- * eight bits, so a weight is cut in its low seven bits and its eighth, whose products fit.
+ * Matrix products with AVX-512 and no VNNI, through 16-bit sums (pairs.h).
  */
 #include "kernel/x86/vec_avx512.h"
 
@@ -8,21 +7,48 @@
 #include <string.h>
 
 #define BLOCK      8
-#define EIGHT_BITS 128
+#define EIGHT_BITS 0
+#define INT_PRODUCTS
 
-static inline vi dot_bytes(vi sum, vi w, const int8_t *x, bool eight_bits)
+static inline int32_t four_bytes(const int8_t *x)
 {
     int32_t four;
     memcpy(&four, x, sizeof four);
-    const vi v = vi_set(four), one = _mm512_set1_epi16(1), top = vb_set(128);
-    const vi low = eight_bits ? _mm512_andnot_si512(top, w) : w;
-    sum = vi_add(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(low, v), one));
-    if (eight_bits)
-        sum = vi_add(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(vi_and(top, w), v), one));
-    return sum;
+    return four;
+}
+
+typedef __m512i piece;
+typedef __m512 piecef;
+enum { ROWS = 16 };
+#define piece_set       _mm512_set1_epi32
+#define piece_add16     _mm512_add_epi16
+#define piece_add32     _mm512_add_epi32
+#define piece_widen(a)  _mm512_madd_epi16(a, _mm512_set1_epi16(1))
+#define piece_load(p)   _mm512_loadu_si512((const void *)(p))
+#define piece_to_float  _mm512_cvtepi32_ps
+#define piecef_set      _mm512_set1_ps
+#define piecef_load     _mm512_loadu_ps
+#define piecef_store    _mm512_storeu_ps
+#define piecef_mul      _mm512_mul_ps
+#define piecef_fma      _mm512_fmadd_ps
+
+static inline piece piece_products(piece w, piece x, bool eight_bits)
+{
+    if (eight_bits) {
+        const piece signed_x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
+        return _mm512_maddubs_epi16(_mm512_abs_epi8(w), signed_x);
+    }
+    return _mm512_maddubs_epi16(w, x);
+}
+
+static inline vi dot_bytes(vi sum, vi w, const int8_t *x, bool eight_bits)
+{
+    const piece v = piece_set(four_bytes(x));
+    return piece_add32(sum, piece_widen(piece_products(w, v, eight_bits)));
 }
 
 #include "kernel/product.h"
+#include "kernel/x86/pairs.h"
 #include "kernel/x86/x86.h"
 
 void matmul_avx512(const struct matmul *job, size_t tile0, size_t tile1, void *scratch)

@@ -150,6 +150,18 @@ static inline void vb_store(uint8_t *p, vi a)
     _mm256_storeu_si256((void *)(p + 32), a.hi);
 }
 
+/* 16 bytes for vb_lookup, and the bytes at indices 0-15 of them. */
+static inline vi vb_table(const uint8_t *p)
+{
+    const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
+    return (vi){t, t};
+}
+
+static inline vi vb_lookup(vi table, vi index)
+{
+    return (vi){_mm256_shuffle_epi8(table.lo, index.lo), _mm256_shuffle_epi8(table.hi, index.hi)};
+}
+
 /* Byte v / 2 of the lane to all four bytes, then bits 0-3 or 4-7 of it. */
 static inline __m256i fifth_bits(__m256i high, int v)
 {

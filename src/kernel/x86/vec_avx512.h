@@ -197,6 +197,17 @@ static inline void vb_store(uint8_t *p, vi a)
     _mm512_storeu_si512((void *)p, a);
 }
 
+/* 16 bytes for vb_lookup, and the bytes at indices 0-15 of them. */
+static inline vi vb_table(const uint8_t *p)
+{
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
+}
+
+static inline vi vb_lookup(vi table, vi index)
+{
+    return _mm512_shuffle_epi8(table, index);
+}
+
 /* Byte v / 2 of the lane to all four bytes, then bits 0-3 or 4-7 of it. */
 static inline vi vb_fifth_bits(vi high, int v)
 {
