@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+enum { TILE_RUN = 4 }; /* tiles of a product worth giving out together */
 enum { CHUNKS_PER_THREAD = 4 }; /* pieces a dispatch is cut into, so that a slow core does not hold up the rest */
 
 /* A dispatch of row-local steps [first, last): each chunk takes its rows through all of them. */
@@ -107,7 +108,10 @@ static void run_matmul(struct linnet_context *c, const struct step *s)
     struct product_job job = {.c = c, .s = s, .x = &x, .n = n};
     for (uint32_t i = 0; i < s->n_products; i++)
         job.total += matrix_n_tiles(s->products[i].w);
-    job.per_chunk = ceil_div(job.total, chunk_limit(c));
+    /* one row: as few pieces as keep threads busy. More: smaller ones, that end together on a busy
+     * machine, of whole runs of the tiles that kernels take through the rows together */
+    const size_t pieces = n > 1 ? 4 * chunk_limit(c) : chunk_limit(c), run = n > 1 ? TILE_RUN : 1;
+    job.per_chunk = ceil_div(ceil_div(job.total, pieces), run) * run;
     pool_run(c->pool, ceil_div(job.total, job.per_chunk), product_chunk, &job);
 }
 
