@@ -1,7 +1,7 @@
 /*
- * How long a large vocabulary's header takes to open: 262,144 tokens with scores and types, and 520,000
- * merges (the size of the largest published vocabularies). Prints the median of 15 openings, from the
- * page cache.
+ * How long a large vocabulary's header takes to open: 262,144 tokens with scores and types, and
+ * 520,000 merges (the size of the largest published vocabularies). Prints the median of 15
+ * openings, from the page cache.
  */
 #include "gguf/gguf.h"
 

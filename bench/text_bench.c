@@ -1,7 +1,7 @@
 /*
- * How fast a vocabulary loads, encodes and decodes: text_bench FILE.gguf TEXT [RUNS]. The file needs
- * no weights. Prints the best of RUNS (default 5) for the text, then for a megabyte each of runs that
- * are hard on merges and patterns. One thread.
+ * How fast a vocabulary loads, encodes and decodes: text_bench FILE.gguf TEXT [RUNS]. The file
+ * needs no weights. Prints the best of RUNS (default 5) for the text, then for a megabyte each of
+ * runs that are hard on merges and patterns. One thread.
  */
 #include "gguf/gguf.h"
 #include "text/vocab.h"
@@ -76,7 +76,8 @@ int main(int argc, char **argv)
     char *back = malloc(cap);
     if (!run || !ids || !back)
         fail("out of memory");
-    double took = encode(v, text, n, argc > 3 ? atoi(argv[3]) : 5, ids, cap, &n_ids);
+    double took =
+        encode(v, text, n, argc > 3 ? (int)strtol(argv[3], NULL, 10) : 5, ids, cap, &n_ids);
     printf("encode  %.1f MB/s, %zu tokens\n", (double)n / took / 1e6, n_ids);
     start = seconds();
     if (vocab_decode(v, ids, n_ids, VOCAB_SHOW_SPECIAL, back, cap, &n_text, &e) != LINNET_OK)

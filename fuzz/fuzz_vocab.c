@@ -20,8 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             __builtin_trap();                                                                      \
     } while (0)
 
-/* ---- files
- * ------------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 struct out {
     uint8_t *s;
@@ -87,8 +86,7 @@ static struct vocab *load(struct out *keys)
     return v;
 }
 
-/* ---- vocabularies
- * ----------------------------------------------------------------------------------- */
+/* ---- vocabularies ---------------------------------------------------------------------------- */
 
 static const char *const words[] = {
     "<unk>",
@@ -205,8 +203,7 @@ static struct vocab *make(size_t k, const uint8_t *extra, size_t n_extra)
     return load(&o);
 }
 
-/* ---- properties
- * ------------------------------------------------------------------------------------- */
+/* ---- properties ------------------------------------------------------------------------------ */
 
 static size_t decode(const struct vocab *v, const int32_t *ids, size_t n, unsigned flags,
                      char **out)

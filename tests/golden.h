@@ -1,5 +1,6 @@
 /*
- * The golden cases of ../shared/golden (see its README): their tokens, and the figures to compare with.
+ * The golden cases of ../shared/golden (see its README): their tokens, and the figures to compare
+ * with.
  */
 #ifndef LINNET_TEST_GOLDEN_H
 #define LINNET_TEST_GOLDEN_H
@@ -36,7 +37,8 @@ static inline float *golden_floats(const char *path, size_t n)
     return v;
 }
 
-/* The reference to compare with: exact GELU where there is one, unquantised activations for quantised weights. */
+/* The reference to compare with: exact GELU where there is one, unquantised activations for
+ * quantised weights. */
 static inline float *golden_wanted(const char *name, size_t n)
 {
     static const char *const kinds[] = {"logits_exact", "ideal.logits", "logits"};
@@ -98,9 +100,10 @@ static inline double nmse(const float *a, const float *b, size_t n)
     return num / den;
 }
 
-/* A test for each case of INDEX.tsv that this build knows; `drafts`: for those with a draft head alone. $GOLDEN names
- * the one case to run. */
-static inline size_t golden_list(struct CMUnitTest *tests, size_t cap, bool drafts, void (*run)(void **state))
+/* A test for each case of INDEX.tsv that this build knows; `drafts`: for those with a draft head
+ * alone. $GOLDEN names the one case to run. */
+static inline size_t golden_list(struct CMUnitTest *tests, size_t cap, bool drafts,
+                                 void (*run)(void **state))
 {
     const char *path = test_shared("golden/INDEX.tsv");
     FILE *f = path ? fopen(path, "r") : NULL;

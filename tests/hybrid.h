@@ -1,7 +1,7 @@
 /*
- * Tiny models of the delta-rule families, held in memory so that a test can change keys and tensors before the file is
- * written: 4 layers (3 recurrent, 1 that attends), 32 dimensions, 40 tokens, no vocabulary, f32. A tensor's values
- * depend on its name alone.
+ * Tiny models of the delta-rule families, held in memory so that a test can change keys and tensors
+ * before the file is written: 4 layers (3 recurrent, 1 that attends), 32 dimensions, 40 tokens, no
+ * vocabulary, f32. A tensor's values depend on its name alone.
  */
 #ifndef LINNET_HYBRID_H
 #define LINNET_HYBRID_H
@@ -45,8 +45,8 @@ static inline struct hkey *hkey_find(struct hybrid *m, const char *name)
 }
 
 /* Add the key or replace its value. */
-static inline void hkey_set(struct hybrid *m, const char *name, enum gguf_type type, bool array, size_t n,
-                            const double *v)
+static inline void hkey_set(struct hybrid *m, const char *name, enum gguf_type type, bool array,
+                            size_t n, const double *v)
 {
     struct hkey *k = hkey_find(m, name);
     if (!k)
@@ -90,8 +90,8 @@ static inline struct htensor *htensor_find(struct hybrid *m, const char *name)
 }
 
 /* Values normal around `mean`. Dimensions after the first 0 are left out. */
-static inline struct htensor *htensor_add(struct hybrid *m, const char *name, float mean, float deviation, uint64_t d0,
-                                          uint64_t d1, uint64_t d2)
+static inline struct htensor *htensor_add(struct hybrid *m, const char *name, float mean,
+                                          float deviation, uint64_t d0, uint64_t d1, uint64_t d2)
 {
     assert_true(m->n_tensors < 256 && !htensor_find(m, name));
     struct htensor *t = &m->tensors[m->n_tensors++];
@@ -127,7 +127,8 @@ static inline void hybrid_free(struct hybrid *m)
 
 /* ---- families ---- */
 
-static inline void h_matrix(struct hybrid *m, unsigned l, const char *name, unsigned in, unsigned out)
+static inline void h_matrix(struct hybrid *m, unsigned l, const char *name, unsigned in,
+                            unsigned out)
 {
     htensor_add(m, mkgguf_blk(l, name), 0.0f, 1.0f / sqrtf((float)in), in, out, 0);
 }
@@ -341,7 +342,8 @@ static inline void h_put_key(struct gguf_writer *w, const struct hybrid *m, cons
         u[i] = k->type == GGUF_F32 ? 0 : (uint32_t)k->v[i];
     }
     if (k->array)
-        assert_ok(gguf_put_array(w, full, k->type, k->type == GGUF_F32 ? (void *)f : u, k->n, &e), e);
+        assert_ok(gguf_put_array(w, full, k->type, k->type == GGUF_F32 ? (void *)f : u, k->n, &e),
+                  e);
     else if (k->type == GGUF_F32)
         assert_ok(gguf_put_f32(w, full, f[0], &e), e);
     else if (k->type == GGUF_BOOL)

@@ -1,5 +1,6 @@
 /*
- * What the kernel tests share: random data, float comparison, guarded buffers and the loop over tables.
+ * What the kernel tests share: random data, float comparison, guarded buffers and the loop over
+ * tables.
  */
 #ifndef LINNET_KERNEL_TEST_H
 #define LINNET_KERNEL_TEST_H
@@ -44,7 +45,8 @@ static inline bool same_float(float a, float b)
     return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0;
 }
 
-static inline void assert_same_floats(const float *got, const float *want, size_t n, const char *what)
+static inline void assert_same_floats(const float *got, const float *want, size_t n,
+                                      const char *what)
 {
     for (size_t i = 0; i < n; i++)
         if (!same_float(got[i], want[i]))

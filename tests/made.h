@@ -31,7 +31,8 @@ static inline void refused(const struct mkgguf *g, linnet_status status, const c
     linnet_model *m;
     linnet_status got = open_made(g, &m);
     if (got != status || !strstr(err.text, what))
-        fail_msg("%s: wanted status %d naming '%s', got %d: %s", g->arch, (int)status, what, (int)got, err.text);
+        fail_msg("%s: wanted status %d naming '%s', got %d: %s", g->arch, (int)status, what,
+                 (int)got, err.text);
 }
 
 /* Logits after five tokens; the caller frees them. */

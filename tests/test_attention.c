@@ -1,6 +1,6 @@
 /*
- * Attention: every table against plain C bit by bit, and plain C against softmax(q K) V in double, for windows,
- * soft caps, sinks, grouped queries, all KV types and the borders of pages.
+ * Attention: every table against plain C bit by bit, and plain C against softmax(q K) V in double,
+ * for windows, soft caps, sinks, grouped queries, all KV types and the borders of pages.
  */
 #include "kernel_test.h"
 
@@ -8,7 +8,8 @@ enum { PAGES = 8 };
 
 struct scene {
     struct attn_job job;
-    uint8_t *pages[PAGES]; /* allocated one by one with exactly the bytes of the seen rows readable */
+    uint8_t
+        *pages[PAGES]; /* allocated one by one with exactly the bytes of the seen rows readable */
     float *q, *out;
     const float *q_rows[256];
     float *out_rows[256];
@@ -18,15 +19,24 @@ struct scene {
     size_t n_keys;
 };
 
-/* Keys 0..n_keys-1; unseen rows of the last page are NaN patterns. Values share the key rows when `shared`. */
-static void make(struct scene *s, size_t n_q, size_t n_keys, size_t d_k, size_t d_v, enum kv_type k_type,
-                 enum kv_type v_type, bool shared)
+/* Keys 0..n_keys-1; unseen rows of the last page are NaN patterns. Values share the key rows when
+ * `shared`. */
+static void make(struct scene *s, size_t n_q, size_t n_keys, size_t d_k, size_t d_v,
+                 enum kv_type k_type, enum kv_type v_type, bool shared)
 {
     memset(s, 0, sizeof *s);
     struct attn_job *job = &s->job;
-    *job = (struct attn_job){.n_q = n_q, .q = s->q_rows, .out = s->out_rows, .first = s->first,
-                             .last = s->last, .d_k = d_k, .d_v = d_v, .k_type = k_type, .v_type = v_type,
-                             .pages = (const uint8_t *const *)s->pages, .scale = 1 / sqrtf((float)d_k)};
+    *job = (struct attn_job){.n_q = n_q,
+                             .q = s->q_rows,
+                             .out = s->out_rows,
+                             .first = s->first,
+                             .last = s->last,
+                             .d_k = d_k,
+                             .d_v = d_v,
+                             .k_type = k_type,
+                             .v_type = v_type,
+                             .pages = (const uint8_t *const *)s->pages,
+                             .scale = 1 / sqrtf((float)d_k)};
     const size_t k_bytes = kv_row_bytes(k_type, d_k), v_bytes = kv_row_bytes(v_type, d_v);
     assert_true(k_bytes && v_bytes);
     job->k_stride = k_bytes + 6;
@@ -126,9 +136,11 @@ static void check(struct scene *s)
         naive(s, i, exact);
         for (size_t d = 0; d < job->d_v; d++)
             if (!(fabs((double)want[i * job->d_v + d] - exact[d]) <= 2e-5))
-                fail_msg("query %zu [%zu]: %g, not %g", i, d, (double)want[i * job->d_v + d], exact[d]);
+                fail_msg("query %zu [%zu]: %g, not %g", i, d, (double)want[i * job->d_v + d],
+                         exact[d]);
     }
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         memset(s->out, 0xff, n * 4);
         memset(scratch, 0xff, KERNEL_SCRATCH);
         k->attention(job, scratch);
@@ -157,7 +169,8 @@ static void every_number_of_keys_and_kv_type(void **state)
     (void)state;
     for (size_t n_keys = 1; n_keys <= 200; n_keys++) {
         struct scene s;
-        const enum kv_type k = (enum kv_type)(n_keys % KV_TYPE_COUNT), v = (enum kv_type)(n_keys / 4 % 4);
+        const enum kv_type k = (enum kv_type)(n_keys % KV_TYPE_COUNT),
+                           v = (enum kv_type)(n_keys / 4 % 4);
         make(&s, 1 + n_keys % 6, n_keys, 64, 32, k, v, false);
         check(&s);
         unmake(&s);
@@ -253,7 +266,8 @@ static void a_key_that_is_not_a_number_reaches_only_who_sees_it(void **state)
     float bad[64] = {[3] = NAN};
     GENERIC->kv_store(KV_F16, bad, s.pages[1] + s.job.k_off + (70 - 64) * s.job.k_stride, 64);
     void *scratch = alloc64(KERNEL_SCRATCH);
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         k->attention(&s.job, scratch);
         for (size_t i = 0; i < 6; i++)
             for (size_t d = 0; d < 64; d++)

@@ -1,6 +1,6 @@
 /*
- * deepseek2 files: both generations, both kinds of query projection, what they must and may hold, and their NextN
- * blocks. Numbers against another implementation are in test_golden and test_draft.
+ * deepseek2 files: both generations, both kinds of query projection, what they must and may hold,
+ * and their NextN blocks. Numbers against another implementation are in test_golden and test_draft.
  */
 #include "made.h"
 
@@ -14,7 +14,7 @@ struct file {
     bool nextn;  /* the last layer is a NextN block */
     bool router_bias;
     bool only_trunk, only_nextn; /* leave out the tensors of the other part */
-    const char *drop; /* a key or tensor */
+    const char *drop;            /* a key or tensor */
     const char *u32_key, *f32_key, *bool_key;
     double value;
     const char *tensor; /* replaced by a matrix of 32 x 33 */
@@ -31,13 +31,19 @@ static bool is_dropped(const struct file *f, const char *name)
 static bool drops(void *arg, const char *name)
 {
     const struct file *f = arg;
-    static const char *const ours[] = {"attn_q.",    "attn_k.",      "attn_v.", "attn_output.",
-                                       "key_length", "value_length", ".rope.dimension_count"};
+    static const char *const ours[] = {"attn_q.",
+                                       "attn_k.",
+                                       "attn_v.",
+                                       "attn_output.",
+                                       "key_length",
+                                       "value_length",
+                                       ".rope.dimension_count"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (strstr(name, ours[i]))
             return true;
     bool trunk_mixture = strncmp(name, "blk.", 4) == 0 && name[4] != '0';
-    if (trunk_mixture && (strstr(name, "ffn_gate.") || strstr(name, "ffn_up.") || strstr(name, "ffn_down.")))
+    if (trunk_mixture &&
+        (strstr(name, "ffn_gate.") || strstr(name, "ffn_up.") || strstr(name, "ffn_down.")))
         return true;
     return is_dropped(f, name) || (f->tensor && strcmp(f->tensor, name) == 0);
 }
@@ -75,15 +81,16 @@ static void adds_keys(void *arg, struct mkgguf_out *o)
         mkgguf_bool(o, f->bool_key, f->value != 0.0);
 }
 
-static void matrix(struct mkgguf_out *o, const struct file *f, unsigned l, const char *name, unsigned in, unsigned out,
-                   unsigned n)
+static void matrix(struct mkgguf_out *o, const struct file *f, unsigned l, const char *name,
+                   unsigned in, unsigned out, unsigned n)
 {
     const char *full = mkgguf_blk(l, name);
     if (!is_dropped(f, full) && !(f->tensor && strcmp(f->tensor, full) == 0))
         mkgguf_matrix(o, full, in, out, n);
 }
 
-static void norm(struct mkgguf_out *o, const struct file *f, unsigned l, const char *name, unsigned n)
+static void norm(struct mkgguf_out *o, const struct file *f, unsigned l, const char *name,
+                 unsigned n)
 {
     const char *full = mkgguf_blk(l, name);
     if (!is_dropped(f, full) && !(f->tensor && strcmp(f->tensor, full) == 0))
@@ -162,8 +169,8 @@ static bool same_logits(const struct mkgguf *a, const struct mkgguf *b)
     return same;
 }
 
-/* Copy a made file with attn_kv_b to one with attn_k_b and attn_v_b of the same numbers: keys as f32, bf16 or else f16,
- * which is what the loader makes of them, values as they are. */
+/* Copy a made file with attn_kv_b to one with attn_k_b and attn_v_b of the same numbers: keys as
+ * f32, bf16 or else f16, which is what the loader makes of them, values as they are. */
 static void split_file(const char *from, const char *to)
 {
     struct gguf *g;
@@ -182,8 +189,10 @@ static void split_file(const char *from, const char *to)
         }
         assert_int_equal(sscanf(t->name, "blk.%u.", &l), 1);
         uint32_t k_type = t->type == QUANT_F32 || t->type == QUANT_BF16 ? t->type : QUANT_F16;
-        assert_ok(gguf_add_tensor(w, mkgguf_blk(l, "attn_k_b.weight"), k_type, 3, k_dims, &err), err);
-        assert_ok(gguf_add_tensor(w, mkgguf_blk(l, "attn_v_b.weight"), t->type, 3, v_dims, &err), err);
+        assert_ok(gguf_add_tensor(w, mkgguf_blk(l, "attn_k_b.weight"), k_type, 3, k_dims, &err),
+                  err);
+        assert_ok(gguf_add_tensor(w, mkgguf_blk(l, "attn_v_b.weight"), t->type, 3, v_dims, &err),
+                  err);
     }
     assert_ok(gguf_write_begin(w, to, &err), err);
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
@@ -209,7 +218,9 @@ static void split_file(const char *from, const char *to)
             n_v += D_V * row_bytes;
         }
         k_type->encode(&keys[0][0][0], k_bytes, (size_t)N_HEAD * D_LATENT * D_NOPE);
-        assert_ok(gguf_write_tensor(w, k_bytes, (size_t)N_HEAD * D_LATENT * D_NOPE * k_type->block_bytes, &err), err);
+        assert_ok(gguf_write_tensor(w, k_bytes,
+                                    (size_t)N_HEAD * D_LATENT * D_NOPE * k_type->block_bytes, &err),
+                  err);
         assert_ok(gguf_write_tensor(w, v_bytes, n_v, &err), err);
     }
     assert_ok(gguf_write_end(w, &err), err);
@@ -292,9 +303,10 @@ static void shapes_that_do_not_fit_are_named(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "blk.0.attn_q_a.weight", "blk.0.attn_q_b.weight", "blk.1.attn_kv_a_mqa.weight", "blk.2.attn_k_b.weight",
-        "blk.0.attn_v_b.weight", "blk.1.attn_output.weight", "blk.1.ffn_gate_inp.weight", "blk.0.attn_kv_a_norm.weight",
-        "blk.1.exp_probs_b.bias", "blk.2.ffn_down_exps.weight",
+        "blk.0.attn_q_a.weight",      "blk.0.attn_q_b.weight",       "blk.1.attn_kv_a_mqa.weight",
+        "blk.2.attn_k_b.weight",      "blk.0.attn_v_b.weight",       "blk.1.attn_output.weight",
+        "blk.1.ffn_gate_inp.weight",  "blk.0.attn_kv_a_norm.weight", "blk.1.exp_probs_b.bias",
+        "blk.2.ffn_down_exps.weight",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct file f = {.lora = true, .router_bias = true, .tensor = names[i]};
@@ -313,12 +325,18 @@ static void a_missing_required_key_is_named(void **state)
         const char *key;
         bool joined;
     } keys[] = {
-        {"attention.head_count", false},         {"attention.kv_lora_rank", false},
-        {"rope.dimension_count", false},         {"attention.layer_norm_rms_epsilon", false},
-        {"attention.value_length_mla", false},   {"attention.key_length", true},
-        {"attention.value_length", true},        {"expert_count", false},
-        {"expert_used_count", false},            {"feed_forward_length", false},
-        {"context_length", false},               {"block_count", false},
+        {"attention.head_count", false},
+        {"attention.kv_lora_rank", false},
+        {"rope.dimension_count", false},
+        {"attention.layer_norm_rms_epsilon", false},
+        {"attention.value_length_mla", false},
+        {"attention.key_length", true},
+        {"attention.value_length", true},
+        {"expert_count", false},
+        {"expert_used_count", false},
+        {"feed_forward_length", false},
+        {"context_length", false},
+        {"block_count", false},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char full[96];
@@ -362,7 +380,8 @@ static void values_that_cannot_be_are_named(void **state)
     refused(&g, LINNET_FORMAT, "attention.temperature_length");
 }
 
-/* Groups of 8 experts: 3 do not divide, 2 used experts need room, more groups used than there are. */
+/* Groups of 8 experts: 3 do not divide, 2 used experts need room, more groups used than there
+ * are. */
 static void groups_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -382,14 +401,10 @@ static void an_optional_key_left_out_means_its_documented_default(void **state)
         char type; /* u, f, b */
         double absent, other;
     } keys[] = {
-        {"expert_weights_norm", 'b', 0, 1},
-        {"expert_weights_scale", 'f', 1, 3},
-        {"expert_weights_scale", 'f', 0, 3},
-        {"expert_gating_func", 'u', 1, 2},
-        {"rope.scaling.factor", 'f', 1, 4},
-        {"attention.temperature_scale", 'f', 0, 0},
-        {"expert_group_count", 'u', 0, 0},
-        {"expert_group_count", 'u', 1, 1},
+        {"expert_weights_norm", 'b', 0, 1},  {"expert_weights_scale", 'f', 1, 3},
+        {"expert_weights_scale", 'f', 0, 3}, {"expert_gating_func", 'u', 1, 2},
+        {"rope.scaling.factor", 'f', 1, 4},  {"attention.temperature_scale", 'f', 0, 0},
+        {"expert_group_count", 'u', 0, 0},   {"expert_group_count", 'u', 1, 1},
         {"nextn_predict_layers", 'u', 0, 0},
     };
     struct file plain = {0};

@@ -1,6 +1,7 @@
 /*
- * The delta-rule kernel: the recurrence against its definition in double, the pinned cases of specification A21, and
- * the promise that the bits depend neither on how a span is cut, nor on which columns run together, nor on the table.
+ * The delta-rule kernel: the recurrence against its definition in double, the pinned cases of
+ * specification A21, and the promise that the bits depend neither on how a span is cut, nor on
+ * which columns run together, nor on the table.
  */
 #include "kernel_test.h"
 
@@ -71,7 +72,8 @@ static struct span *random_span(size_t n, size_t d_k, size_t n_cols, bool each)
         s->beta[i] = fabsf(rng_float());
     for (size_t t = 0; t < n; t++)
         for (size_t part = 0; part < 2; part++)
-            GENERIC->l2_norm(s->x + t * STRIDE + part * d_k, s->x + t * STRIDE + part * d_k, d_k, 1e-6f);
+            GENERIC->l2_norm(s->x + t * STRIDE + part * d_k, s->x + t * STRIDE + part * d_k, d_k,
+                             1e-6f);
     for (size_t c = 0; c < n_cols; c++)
         for (size_t i = 0; i < d_k; i++)
             *state_at(s, i, c) = rng_float();
@@ -119,12 +121,11 @@ static void the_recurrence_is_the_one_of_the_definition(void **state)
         for (size_t t = 0; t < s->n; t++)
             for (size_t c = 0; c < s->n_cols; c++)
                 if (fabs((double)s->o[t * STRIDE + c] - o[t * s->n_cols + c]) > 1e-6)
-                    fail_msg("position %zu, column %zu: %g, not %g", t, c, (double)s->o[t * STRIDE + c],
-                             o[t * s->n_cols + c]);
+                    fail_msg("position %zu, column %zu: %g, not %g", t, c,
+                             (double)s->o[t * STRIDE + c], o[t * s->n_cols + c]);
         for (size_t c = 0; c < s->n_cols; c++)
             for (size_t i = 0; i < s->d_k; i++)
-                assert_true(fabs((double)*state_at(s, i, c) -
-                                 S[i * s->n_cols + c]) < 1e-6);
+                assert_true(fabs((double)*state_at(s, i, c) - S[i * s->n_cols + c]) < 1e-6);
         free(s);
     }
 }
@@ -149,7 +150,8 @@ static void every_table_gives_the_same_bits_and_stays_inside(void **state)
                 for (size_t c = n_cols; c < (n_cols + TILE - 1) / TILE * TILE; c++)
                     for (size_t i = 0; i < d_k; i++)
                         assert_true(*state_at(want, i, c) == 0.0f);
-                FOR_TABLES(k) {
+                FOR_TABLES(k)
+                {
                     *got = *first;
                     run(k, got);
                     assert_same_span(got, want, k->name);
@@ -163,9 +165,11 @@ static void every_table_gives_the_same_bits_and_stays_inside(void **state)
 static void the_cut_of_a_span_changes_no_bit(void **state)
 {
     (void)state;
-    struct span *first = random_span(MAX_N, 128, 32, true), *whole = malloc(sizeof *whole), *cut = malloc(sizeof *cut);
+    struct span *first = random_span(MAX_N, 128, 32, true), *whole = malloc(sizeof *whole),
+                *cut = malloc(sizeof *cut);
     assert_true(whole && cut);
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         *whole = *first;
         run(k, whole);
         for (size_t each = 1; each < MAX_N; each += each < 4 ? 1 : 5) {
@@ -183,8 +187,8 @@ static void the_cut_of_a_span_changes_no_bit(void **state)
 }
 
 /* One position of d_k = n_cols = 2 on the state {s00, s01, s10, s11}; k, q, a of both rows. */
-static struct span *small(const float s[4], const float k[2], const float q[2], const float a[2], const float v[2],
-                          float beta)
+static struct span *small(const float s[4], const float k[2], const float q[2], const float a[2],
+                          const float v[2], float beta)
 {
     struct span *p = new_span(1, 2, 2, true);
     for (int i = 0; i < 2; i++) {
@@ -199,8 +203,16 @@ static struct span *small(const float s[4], const float k[2], const float q[2], 
     return p;
 }
 
-#define V2(a, b) (const float[2]){a, b}
-#define V4(a, b, c, d) (const float[4]){a, b, c, d}
+#define V2(a, b)                                                                                   \
+    (const float[2])                                                                               \
+    {                                                                                              \
+        a, b                                                                                       \
+    }
+#define V4(a, b, c, d)                                                                             \
+    (const float[4])                                                                               \
+    {                                                                                              \
+        a, b, c, d                                                                                 \
+    }
 
 static void assert_state(struct span *p, float a, float b, float c, float d)
 {
@@ -220,7 +232,8 @@ static void a_column_does_not_depend_on_the_others(void **state)
     for (size_t i = 0; i < all->d_k; i++)
         for (size_t c = 0; c < 16; c++)
             *state_at(half, i, c) = *state_at(all, i, c);
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         struct span *a = malloc(sizeof *a), *b = malloc(sizeof *b);
         assert_true(a && b);
         *a = *all;
@@ -239,7 +252,8 @@ static void a_column_does_not_depend_on_the_others(void **state)
 static void a_step_from_nothing_with_a_unit_key_writes_the_value(void **state)
 {
     (void)state;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         struct span *p = small(V4(0, 0, 0, 0), V2(1, 0), V2(1, 0), V2(1, 1), V2(3, -7), 1);
         run(k, p);
         assert_true(p->o[0] == 0.25f * 3 && p->o[1] == 0.25f * -7);
@@ -250,7 +264,8 @@ static void a_step_from_nothing_with_a_unit_key_writes_the_value(void **state)
 static void a_decay_of_zero_forgets_everything(void **state)
 {
     (void)state;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         struct span *p = small(V4(10, 20, 40, 80), V2(0, 1), V2(1, 0), V2(0, 0), V2(3, 5), 1);
         run(k, p);
         assert_state(p, 0, 0, 3, 5);
@@ -260,8 +275,10 @@ static void a_decay_of_zero_forgets_everything(void **state)
 static void a_step_size_of_zero_only_decays(void **state)
 {
     (void)state;
-    FOR_TABLES(k) {
-        struct span *p = small(V4(10, 20, 40, 80), V2(0.6f, 0.8f), V2(1, 0), V2(0.5f, 0.25f), V2(3, 5), 0);
+    FOR_TABLES(k)
+    {
+        struct span *p =
+            small(V4(10, 20, 40, 80), V2(0.6f, 0.8f), V2(1, 0), V2(0.5f, 0.25f), V2(3, 5), 0);
         run(k, p);
         assert_state(p, 5, 10, 10, 20);
     }
@@ -270,7 +287,8 @@ static void a_step_size_of_zero_only_decays(void **state)
 static void orthogonal_keys_do_not_disturb_each_other(void **state)
 {
     (void)state;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         struct span *p = small(V4(10, 20, 0, 0), V2(0, 1), V2(0, 1), V2(1, 1), V2(3, 5), 0.5f);
         run(k, p);
         assert_state(p, 10, 20, 1.5f, 2.5f);
@@ -280,7 +298,8 @@ static void orthogonal_keys_do_not_disturb_each_other(void **state)
 static void keys_and_queries_of_zero_give_zero(void **state)
 {
     (void)state;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         struct span *p = small(V4(1, 2, 3, 4), V2(0, 0), V2(0, 0), V2(1, 1), V2(3, 5), 1);
         run(k, p);
         assert_true(p->o[0] == 0 && p->o[1] == 0);
@@ -291,7 +310,8 @@ static void keys_and_queries_of_zero_give_zero(void **state)
 static void a_value_that_is_not_a_number_stays_in_its_column(void **state)
 {
     (void)state;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         struct span *s = random_span(MAX_N, 16, 32, false);
         s->x[2 * 16 + 5] = NAN;
         run(k, s);

@@ -1,7 +1,7 @@
 /*
- * Draft heads (NextN, MTP) against the golden figures, and the promises about them: the trunk computes the same with
- * and without one, the bits do not depend on how rows are cut, on threads or on company, and rows follow their session
- * through rollback, fork and saving.
+ * Draft heads (NextN, MTP) against the golden figures, and the promises about them: the trunk
+ * computes the same with and without one, the bits do not depend on how rows are cut, on threads or
+ * on company, and rows follow their session through rollback, fork and saving.
  */
 #include "golden.h"
 
@@ -73,21 +73,24 @@ static linnet_session *new_session(struct runner *r)
     return s;
 }
 
-static void run_trunk(struct runner *r, const struct golden *g, linnet_session *s, size_t from, size_t to,
-                      struct figures *f)
+static void run_trunk(struct runner *r, const struct golden *g, linnet_session *s, size_t from,
+                      size_t to, struct figures *f)
 {
     linnet_item item = {s, g->tokens + from, to - from, LINNET_WANT_ALL | LINNET_WANT_HIDDEN};
     assert_ok(linnet_run(r->c, &item, 1, &err), err);
     for (size_t i = 0; f && i < to - from; i++) {
-        memcpy(f->logits + (from + i) * g->n_vocab, linnet_logits(r->c, 0, i), g->n_vocab * sizeof(float));
-        memcpy(f->hidden + (from + i) * r->n_embd, linnet_hidden(r->c, 0, i), r->n_embd * sizeof(float));
+        memcpy(f->logits + (from + i) * g->n_vocab, linnet_logits(r->c, 0, i),
+               g->n_vocab * sizeof(float));
+        memcpy(f->hidden + (from + i) * r->n_embd, linnet_hidden(r->c, 0, i),
+               r->n_embd * sizeof(float));
         if (from + i + 1 < g->n_tokens)
-            memcpy(f->before + (from + i + 1) * r->n_embd, linnet_hidden(r->c, 0, i), r->n_embd * sizeof(float));
+            memcpy(f->before + (from + i + 1) * r->n_embd, linnet_hidden(r->c, 0, i),
+                   r->n_embd * sizeof(float));
     }
 }
 
-static linnet_draft_item rows(const struct runner *r, const struct golden *g, linnet_session *s, size_t from, size_t to,
-                              const struct figures *f)
+static linnet_draft_item rows(const struct runner *r, const struct golden *g, linnet_session *s,
+                              size_t from, size_t to, const struct figures *f)
 {
     return (linnet_draft_item){.session = s,
                                .first = from,
@@ -97,15 +100,17 @@ static linnet_draft_item rows(const struct runner *r, const struct golden *g, li
                                .want = LINNET_WANT_ALL | LINNET_WANT_HIDDEN};
 }
 
-static void run_draft(struct runner *r, const struct golden *g, linnet_session *s, size_t from, size_t to,
-                      struct figures *f)
+static void run_draft(struct runner *r, const struct golden *g, linnet_session *s, size_t from,
+                      size_t to, struct figures *f)
 {
     linnet_draft_item item = rows(r, g, s, from, to, f);
     assert_ok(linnet_draft_run(r->c, &item, 1, &err), err);
     assert_int_equal(linnet_draft_length(s), to);
     for (size_t i = 0; i < to - from; i++) {
-        memcpy(f->draft_logits + (from + i) * g->n_vocab, linnet_draft_logits(r->c, 0, i), g->n_vocab * sizeof(float));
-        memcpy(f->draft_hidden + (from + i) * r->n_embd, linnet_draft_hidden(r->c, 0, i), r->n_embd * sizeof(float));
+        memcpy(f->draft_logits + (from + i) * g->n_vocab, linnet_draft_logits(r->c, 0, i),
+               g->n_vocab * sizeof(float));
+        memcpy(f->draft_hidden + (from + i) * r->n_embd, linnet_draft_hidden(r->c, 0, i),
+               r->n_embd * sizeof(float));
     }
 }
 
@@ -130,8 +135,8 @@ static void same(const struct golden *g, const char *what, const float *a, const
         fail_msg("%s: %s: not the same bits", g->name, what);
 }
 
-static void same_figures(const struct golden *g, const struct runner *r, const char *what, const struct figures *a,
-                         const struct figures *b)
+static void same_figures(const struct golden *g, const struct runner *r, const char *what,
+                         const struct figures *a, const struct figures *b)
 {
     same(g, what, a->logits, b->logits, g->n_tokens * g->n_vocab);
     same(g, what, a->hidden, b->hidden, g->n_tokens * r->n_embd);
@@ -160,7 +165,8 @@ static void check_trunk_alone(const struct golden *g, const struct figures *f)
     linnet_item item = {s, g->tokens, g->n_tokens, LINNET_WANT_ALL};
     assert_ok(linnet_run(r.c, &item, 1, &err), err);
     for (size_t i = 0; i < g->n_tokens; i++)
-        same(g, "without the head", linnet_logits(r.c, 0, i), f->logits + i * g->n_vocab, g->n_vocab);
+        same(g, "without the head", linnet_logits(r.c, 0, i), f->logits + i * g->n_vocab,
+             g->n_vocab);
     assert_null(linnet_hidden(r.c, 0, 0));
     assert_int_equal(linnet_draft_length(s), 0);
     linnet_draft_item draft = rows(&r, g, s, 0, 1, f);
@@ -172,7 +178,8 @@ static void check_trunk_alone(const struct golden *g, const struct figures *f)
     for (size_t i = 0; i < g->n_tokens; i++)
         same(g, "hidden alone", linnet_hidden(r.c, 0, i), f->hidden + i * r.n_embd, r.n_embd);
     assert_null(linnet_logits(r.c, 0, g->n_tokens - 2));
-    same(g, "last", linnet_logits(r.c, 0, g->n_tokens - 1), f->logits + (g->n_tokens - 1) * g->n_vocab, g->n_vocab);
+    same(g, "last", linnet_logits(r.c, 0, g->n_tokens - 1),
+         f->logits + (g->n_tokens - 1) * g->n_vocab, g->n_vocab);
     runner_close(&r);
 }
 
@@ -187,18 +194,22 @@ static void check_company(struct runner *r, const struct golden *g, struct figur
     items[0].want = LINNET_WANT_LAST;
     items[1].want = LINNET_WANT_HIDDEN;
     assert_ok(linnet_draft_run(r->c, items, 2, &err), err);
-    same(g, "company", linnet_draft_logits(r->c, 0, 11), f->draft_logits + 11 * g->n_vocab, g->n_vocab);
+    same(g, "company", linnet_draft_logits(r->c, 0, 11), f->draft_logits + 11 * g->n_vocab,
+         g->n_vocab);
     assert_null(linnet_draft_logits(r->c, 0, 10));
     assert_null(linnet_draft_hidden(r->c, 0, 11));
     assert_null(linnet_draft_logits(r->c, 1, 0));
     for (size_t i = 20; i < g->n_tokens; i++)
-        same(g, "company", linnet_draft_hidden(r->c, 1, i - 20), f->draft_hidden + i * r->n_embd, r->n_embd);
+        same(g, "company", linnet_draft_hidden(r->c, 1, i - 20), f->draft_hidden + i * r->n_embd,
+             r->n_embd);
     linnet_session_free(s[0]);
     linnet_session_free(s[1]);
 }
 
-/* Three steps beyond the session's end, each fed the head's own hidden state in place: the logits of the last. */
-static float *guess(struct runner *r, const struct golden *g, linnet_session *s, const struct figures *f)
+/* Three steps beyond the session's end, each fed the head's own hidden state in place: the logits
+ * of the last. */
+static float *guess(struct runner *r, const struct golden *g, linnet_session *s,
+                    const struct figures *f)
 {
     enum { STEPS = 3 };
     size_t n = linnet_session_length(s);
@@ -213,7 +224,9 @@ static float *guess(struct runner *r, const struct golden *g, linnet_session *s,
         assert_ok(linnet_draft_run(r->c, &item, 1, &err), err);
         bool true_hidden = k == 0; /* later rows are not those of the text */
         const float *row = f->draft_logits + (n + k) * g->n_vocab;
-        assert_int_equal(memcmp(linnet_draft_logits(r->c, 0, 0), row, g->n_vocab * sizeof *row) == 0, true_hidden);
+        assert_int_equal(memcmp(linnet_draft_logits(r->c, 0, 0), row, g->n_vocab * sizeof *row) ==
+                             0,
+                         true_hidden);
     }
     assert_int_equal(linnet_draft_length(s), n + STEPS);
     float *out = zeros(g->n_vocab);
@@ -221,7 +234,8 @@ static float *guess(struct runner *r, const struct golden *g, linnet_session *s,
     return out;
 }
 
-/* A guess is the same the second time, in a fork and in a loaded session, and going on forgets it. */
+/* A guess is the same the second time, in a fork and in a loaded session, and going on forgets
+ * it. */
 static void check_guessing(struct runner *r, const struct golden *g, struct figures *f)
 {
     const size_t n = 18;
@@ -268,7 +282,8 @@ static void check_refusals(struct runner *r, const struct golden *g, const struc
 {
     linnet_session *s = new_session(r);
     run_trunk(r, g, s, 0, 4, NULL);
-    linnet_draft_item gap = rows(r, g, s, 1, 3, f), none = rows(r, g, s, 0, 3, f), wrong = none, empty = none;
+    linnet_draft_item gap = rows(r, g, s, 1, 3, f), none = rows(r, g, s, 0, 3, f), wrong = none,
+                      empty = none;
     assert_int_equal(linnet_draft_run(r->c, &gap, 1, &err), LINNET_INVALID);
     assert_non_null(strstr(err.text, "begins at row 1"));
     none.hidden = NULL;
@@ -287,7 +302,8 @@ static void check_refusals(struct runner *r, const struct golden *g, const struc
     assert_int_equal(linnet_draft_length(s), 0);
     assert_int_equal(linnet_session_length(s), 4);
     assert_ok(linnet_draft_run(r->c, &good, 1, &err), err);
-    same(g, "after a run that was stopped", linnet_draft_logits(r->c, 0, 2), f->draft_logits + 2 * g->n_vocab, g->n_vocab);
+    same(g, "after a run that was stopped", linnet_draft_logits(r->c, 0, 2),
+         f->draft_logits + 2 * g->n_vocab, g->n_vocab);
     linnet_session_free(s);
 }
 

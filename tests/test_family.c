@@ -5,7 +5,8 @@
 
 #include "model/family.h"
 
-/* The facts that go silently wrong when a row is pasted in the wrong place (rope pairs above all). */
+/* The facts that go silently wrong when a row is pasted in the wrong place (rope pairs above
+ * all). */
 static const struct {
     const char *arch, *pairs, *place, *norm, *qk_norm;
     int window_period;
@@ -46,15 +47,18 @@ static const struct {
     {"bailingmoe2", "neox", "pre", "rms", "head", 0},
 };
 
-static const char *const pair_names[] = {[ROPE_NONE] = "none", [ROPE_NORM] = "norm", [ROPE_NEOX] = "neox"};
+static const char *const pair_names[] = {
+    [ROPE_NONE] = "none", [ROPE_NORM] = "norm", [ROPE_NEOX] = "neox"};
 static const char *const place_names[] = {[PLACE_PRE] = "pre",
                                           [PLACE_POST] = "post",
                                           [PLACE_BOTH] = "both",
                                           [PLACE_PARALLEL] = "parallel",
                                           [PLACE_BY_FFN_NORM] = "by ffn_norm"};
 static const char *const norm_names[] = {[NORM_RMS] = "rms", [NORM_LAYER] = "layer"};
-static const char *const qk_names[] = {
-    [QK_NONE] = "-", [QK_HEAD] = "head", [QK_HEAD_AFTER_ROPE] = "head after rope", [QK_ROW] = "row"};
+static const char *const qk_names[] = {[QK_NONE] = "-",
+                                       [QK_HEAD] = "head",
+                                       [QK_HEAD_AFTER_ROPE] = "head after rope",
+                                       [QK_ROW] = "row"};
 
 static void every_dense_family_has_the_facts_of_the_second_list(void **state)
 {
@@ -81,7 +85,8 @@ static void every_dense_family_has_the_facts_of_the_second_list(void **state)
 static void the_families_with_a_draft_head_are_these(void **state)
 {
     (void)state;
-    static const char *const with[] = {"deepseek2", "glm4moe", "hy_v3", "qwen3next", "qwen35", "qwen35moe", "bailingmoe3"};
+    static const char *const with[] = {"deepseek2", "glm4moe",   "hy_v3",      "qwen3next",
+                                       "qwen35",    "qwen35moe", "bailingmoe3"};
     const size_t n_with = sizeof with / sizeof *with;
     size_t n = 0;
     for (size_t i = 0; i < n_with; i++)
@@ -167,7 +172,8 @@ static void an_unknown_key_or_tensor_is_refused_by_name(void **state)
 static void every_missing_tensor_is_named(void **state)
 {
     (void)state;
-    static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "qwen2moe", "qwen3moe"};
+    static const char *const archs[] = {"llama",  "qwen2",  "qwen3",    "gemma",
+                                        "gemma2", "gemma3", "qwen2moe", "qwen3moe"};
     for (size_t a = 0; a < sizeof archs / sizeof *archs; a++) {
         struct mkgguf whole = mkgguf_defaults(archs[a]);
         struct gguf *file = mkgguf_open(&whole);
@@ -176,7 +182,8 @@ static void every_missing_tensor_is_named(void **state)
             if (strstr(name, ".bias") || strcmp(name, "output.weight") == 0)
                 continue; /* optional */
             if (strstr(name, "shexp"))
-                continue; /* a mixture may have no shared expert: the rest of it is then left over */
+                continue; /* a mixture may have no shared expert: the rest of it is then left over
+                           */
             char part[64];
             /* a missing router makes its layer dense: the error then is about the dense tensors */
             snprintf(part, sizeof part, "%s", strstr(name, "ffn_gate_inp.weight") ? "blk." : name);
@@ -191,8 +198,8 @@ static void every_missing_tensor_is_named(void **state)
 static void a_missing_required_key_is_named(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"block_count", "embedding_length", "context_length", "attention.head_count",
-                                       "attention.layer_norm_rms_epsilon"};
+    static const char *const keys[] = {"block_count", "embedding_length", "context_length",
+                                       "attention.head_count", "attention.layer_norm_rms_epsilon"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char full[96];
         snprintf(full, sizeof full, "llama.%s", keys[i]);
@@ -206,12 +213,14 @@ static void a_missing_required_key_is_named(void **state)
 }
 
 /* Leaving a key out gives the logits of writing it with `absent`, and not those of `other`. */
-static void defaults_to(const char *arch, const char *key, bool is_float, double absent, double other)
+static void defaults_to(const char *arch, const char *key, bool is_float, double absent,
+                        double other)
 {
     char full[96];
     size_t n;
     snprintf(full, sizeof full, "%s.%s", arch, key);
-    struct change base = {.f32_key = strcmp(arch, "granite") == 0 ? "granite.logit_scale" : NULL, .f32 = 1.0f};
+    struct change base = {.f32_key = strcmp(arch, "granite") == 0 ? "granite.logit_scale" : NULL,
+                          .f32 = 1.0f};
     struct change with = base, more = base;
     with.extra_key = more.extra_key = full;
     with.extra_is_float = more.extra_is_float = is_float;
@@ -262,8 +271,9 @@ static void an_optional_key_left_out_means_its_documented_default(void **state)
 static void a_key_that_repeats_what_the_file_shows_may_be_left_out(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"attention.head_count_kv", "attention.key_length", "attention.value_length",
-                                       "rope.dimension_count", "rope.freq_base", "vocab_size"};
+    static const char *const keys[] = {"attention.head_count_kv", "attention.key_length",
+                                       "attention.value_length",  "rope.dimension_count",
+                                       "rope.freq_base",          "vocab_size"};
     struct mkgguf whole = mkgguf_defaults("llama");
     whole.n_head_kv = whole.n_head;
     size_t n;
@@ -285,14 +295,15 @@ static void a_key_that_repeats_what_the_file_shows_may_be_left_out(void **state)
 static void shapes_that_do_not_fit_are_named(void **state)
 {
     (void)state;
-    static const char *const names[] = {"blk.1.ffn_up.weight", "blk.0.attn_k.weight", "blk.1.attn_output.weight",
-                                        "output.weight"};
+    static const char *const names[] = {"blk.1.ffn_up.weight", "blk.0.attn_k.weight",
+                                        "blk.1.attn_output.weight", "output.weight"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct change c = {.drop = names[i], .tensor = names[i], .in = 64, .out = 40};
         struct mkgguf g = changed("llama", &c);
         refused(&g, LINNET_FORMAT, names[i]);
     }
-    struct change c = {.drop = "blk.1.attn_norm.weight", .tensor = "blk.1.attn_norm.weight", .in = 63, .out = 1};
+    struct change c = {
+        .drop = "blk.1.attn_norm.weight", .tensor = "blk.1.attn_norm.weight", .in = 63, .out = 1};
     struct mkgguf g = changed("llama", &c);
     refused(&g, LINNET_FORMAT, "blk.1.attn_norm.weight");
 }

@@ -7,8 +7,10 @@
 
 static linnet_error err;
 
-/* Push `text` cut as `cuts` says (bit i: a cut after byte i); returns what came out in all, static. */
-static const char *filtered(const char *text, unsigned cuts, const char *const *stop, size_t n_stop, bool *stopped)
+/* Push `text` cut as `cuts` says (bit i: a cut after byte i); returns what came out in all,
+ * static. */
+static const char *filtered(const char *text, unsigned cuts, const char *const *stop, size_t n_stop,
+                            bool *stopped)
 {
     static char out[256];
     size_t n = strlen(text), at = 0, from = 0, n_piece;
@@ -42,7 +44,7 @@ static void a_stop_text_ends_the_stream_however_it_is_cut(void **state)
         {"hello world", {"xyz"}, "hello world", false},
         {"aaab", {"aab"}, "a", true},
         {"aabaaab", {"aaab"}, "aab", true},
-        {"abcab", {"abcabc"}, "abcab", false}, /* held at the end: given out */
+        {"abcab", {"abcabc"}, "abcab", false},   /* held at the end: given out */
         {"one two", {"two", "one t"}, "", true}, /* the one that begins first */
         {"xENDy", {"END", "NDy"}, "x", true},
         {"\xF0\x9F\x98\x80!stop", {"!stop"}, "\xF0\x9F\x98\x80", true},
@@ -55,7 +57,8 @@ static void a_stop_text_ends_the_stream_however_it_is_cut(void **state)
             n_stop++;
         for (unsigned cuts = 0; cuts < 1u << (n - 1); cuts++) {
             bool stopped;
-            assert_string_equal(filtered(cases[i].text, cuts, cases[i].stop, n_stop, &stopped), cases[i].want);
+            assert_string_equal(filtered(cases[i].text, cuts, cases[i].stop, n_stop, &stopped),
+                                cases[i].want);
             assert_int_equal(stopped, cases[i].stopped);
         }
     }

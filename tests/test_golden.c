@@ -1,8 +1,10 @@
 /*
- * Golden cases: tiny models of every family against the logits another implementation computes, and the promise
- * that the bits do not depend on how a text is cut, on the number of threads, or on company in the batch.
+ * Golden cases: tiny models of every family against the logits another implementation computes, and
+ * the promise that the bits do not depend on how a text is cut, on the number of threads, or on
+ * company in the batch.
  *
- * Data: ../shared/golden (see its README). A case whose architecture is not in the family table is not run.
+ * Data: ../shared/golden (see its README). A case whose architecture is not in the family table is
+ * not run.
  */
 #include "golden.h"
 
@@ -13,7 +15,8 @@ struct runner {
     linnet_context *c;
 };
 
-static void runner_open(struct runner *r, const struct golden *g, unsigned threads, linnet_checkpoint_kind kind)
+static void runner_open(struct runner *r, const struct golden *g, unsigned threads,
+                        linnet_checkpoint_kind kind)
 {
     linnet_error e;
     linnet_model_options mo;
@@ -28,7 +31,8 @@ static void runner_open(struct runner *r, const struct golden *g, unsigned threa
     co.checkpoint_spacing = 8;
     co.checkpoint_max = 3;
     co.checkpoint_kind = kind;
-    if (linnet_context_create(r->m, &co, &r->c, &e) == LINNET_INVALID) { /* learned positions: fewer than asked for */
+    if (linnet_context_create(r->m, &co, &r->c, &e) ==
+        LINNET_INVALID) { /* learned positions: fewer than asked for */
         co.n_ctx = 0;
         assert_ok(linnet_context_create(r->m, &co, &r->c, &e), e);
     }
@@ -52,7 +56,8 @@ static float *run_chunks(struct runner *r, const struct golden *g, size_t chunk)
         linnet_item item = {s, g->tokens + at, n, LINNET_WANT_ALL};
         assert_ok(linnet_run(r->c, &item, 1, &e), e);
         for (size_t i = 0; i < n; i++)
-            memcpy(out + (at + i) * g->n_vocab, linnet_logits(r->c, 0, i), g->n_vocab * sizeof *out);
+            memcpy(out + (at + i) * g->n_vocab, linnet_logits(r->c, 0, i),
+                   g->n_vocab * sizeof *out);
     }
     linnet_session_free(s);
     return out;
@@ -87,14 +92,15 @@ static void check_company(struct runner *r, const struct golden *g, const float 
 }
 
 /* Run tokens [from, to) and compare the logits with those of the whole batch. */
-static void go_on(struct runner *r, const struct golden *g, linnet_session *s, size_t from, size_t to,
-                  const float *whole)
+static void go_on(struct runner *r, const struct golden *g, linnet_session *s, size_t from,
+                  size_t to, const float *whole)
 {
     linnet_error e;
     linnet_item item = {s, g->tokens + from, to - from, LINNET_WANT_ALL};
     assert_ok(linnet_run(r->c, &item, 1, &e), e);
     for (size_t i = 0; i < to - from; i++)
-        if (memcmp(linnet_logits(r->c, 0, i), whole + (from + i) * g->n_vocab, g->n_vocab * sizeof *whole) != 0)
+        if (memcmp(linnet_logits(r->c, 0, i), whole + (from + i) * g->n_vocab,
+                   g->n_vocab * sizeof *whole) != 0)
             fail_msg("%s: logits at %zu differ after going back to %zu", g->name, from + i, from);
 }
 

@@ -1,11 +1,12 @@
 /*
- * Delta-rule families as files: layouts that mean the same give the same bits, and what is wrong or missing is refused
- * by name before anything runs.
+ * Delta-rule families as files: layouts that mean the same give the same bits, and what is wrong or
+ * missing is refused by name before anything runs.
  */
 #include "hybrid.h"
 
 static linnet_error err;
-static const char *const archs[] = {"qwen3next", "qwen35", "qwen35moe", "kimi-linear", "kimi-k3", "bailingmoe3"};
+static const char *const archs[] = {"qwen3next",   "qwen35",  "qwen35moe",
+                                    "kimi-linear", "kimi-k3", "bailingmoe3"};
 enum { N_ARCHS = sizeof archs / sizeof *archs, N_TOKENS = 12 };
 
 static void run(linnet_context *c, float *out)
@@ -117,7 +118,8 @@ static void value_heads_read_key_heads_tiled_or_grouped(void **state)
             spread_keys(many, mkgguf_blk(l, "ssm_conv1d.weight"), i == 1);
             if (i == 1)
                 continue;
-            /* ssm_ba: [key head][betas, alphas][value heads of it] becomes [value head][beta, alpha] */
+            /* ssm_ba: [key head][betas, alphas][value heads of it] becomes [value head][beta,
+             * alpha] */
             struct htensor *ba = htensor_find(many, mkgguf_blk(l, "ssm_ba.weight"));
             const struct htensor *was = htensor_find(few, mkgguf_blk(l, "ssm_ba.weight"));
             const unsigned r = GDN_V / GDN_K;
@@ -142,8 +144,8 @@ static void merged_experts_mean_the_separate_ones(void **state)
             if (!gate)
                 continue;
             struct htensor *up = htensor_find(b, mkgguf_blk(l, "ffn_up_exps.weight"));
-            struct htensor *both =
-                htensor_add(b, mkgguf_blk(l, "ffn_gate_up_exps.weight"), 0, 1, gate->dims[0], 2 * 24, 4);
+            struct htensor *both = htensor_add(b, mkgguf_blk(l, "ffn_gate_up_exps.weight"), 0, 1,
+                                               gate->dims[0], 2 * 24, 4);
             for (unsigned e = 0; e < 4; e++) {
                 move_rows(gate, e * 24, both, e * 48, 24);
                 move_rows(up, e * 24, both, e * 48 + 24, 24);
@@ -161,7 +163,8 @@ static void one_matrix_for_q_k_v_means_the_three(void **state)
     static const char *const names[] = {"attn_q.weight", "attn_k.weight", "attn_v.weight"};
     struct hybrid *a = hybrid_new("kimi-linear"), *b = hybrid_new("kimi-linear");
     for (unsigned l = 0; l < 3; l++) {
-        struct htensor *all = htensor_add(b, mkgguf_blk(l, "attn_qkv.weight"), 0, 1, D, 3 * KDA_P, 0);
+        struct htensor *all =
+            htensor_add(b, mkgguf_blk(l, "attn_qkv.weight"), 0, 1, D, 3 * KDA_P, 0);
         for (unsigned i = 0; i < 3; i++) {
             move_rows(htensor_find(b, mkgguf_blk(l, names[i])), 0, all, i * KDA_P, KDA_P);
             htensor_drop(b, mkgguf_blk(l, names[i]));
@@ -206,7 +209,8 @@ static void recurrent_layers_are_those_of_the_array_or_the_interval(void **state
     (void)state;
     const double kinds[4] = {1, 1, 1, 0};
     for (int i = 0; i < 3; i++) {
-        struct hybrid *a = hybrid_new(archs[i]), *b = hybrid_new(archs[i]), *c = hybrid_new(archs[i]);
+        struct hybrid *a = hybrid_new(archs[i]), *b = hybrid_new(archs[i]),
+                      *c = hybrid_new(archs[i]);
         hkey_set(b, "attention.recurrent_layers", GGUF_U32, true, 4, kinds);
         hkey_u32(b, "full_attention_interval", 2); /* the array decides */
         hkey_drop(c, "full_attention_interval");   /* default 4 */
@@ -227,7 +231,8 @@ static void a_nextn_block_is_no_part_of_the_trunk(void **state)
         hkey_u32(b, "block_count", N_LAYER + 1);
         hkey_u32(b, "nextn_predict_layers", 1);
         if (i >= 3)
-            hkey_set(b, "attention.head_count_kv", GGUF_U32, true, 5, (const double[]){0, 0, 0, 1, 1});
+            hkey_set(b, "attention.head_count_kv", GGUF_U32, true, 5,
+                     (const double[]){0, 0, 0, 1, 1});
         htensor_add(b, "blk.4.attn_q.weight", 0, 1, D, 64, 0);
         htensor_add(b, "blk.4.nextn.eh_proj.weight", 0, 1, 2 * D, D, 0);
         compare(a, b, true, "nextn_predict_layers");
@@ -270,12 +275,12 @@ static void keys_that_mean_nothing_here_change_nothing(void **state)
         const char *arch, *key;
         double v;
     } keys[] = {
-        {"kimi-linear", "rope.freq_base", 100},    /* nothing rotates */
+        {"kimi-linear", "rope.freq_base", 100}, /* nothing rotates */
         {"kimi-k3", "rope.freq_base", 100},
-        {"bailingmoe3", "swiglu_clamp_exp", 0},    /* no clamp */
-        {"bailingmoe3", "swiglu_clamp_exp", 1e9},  /* one that nothing reaches */
+        {"bailingmoe3", "swiglu_clamp_exp", 0},   /* no clamp */
+        {"bailingmoe3", "swiglu_clamp_exp", 1e9}, /* one that nothing reaches */
         {"bailingmoe3", "swiglu_clamp_shexp", 1e-7},
-        {"qwen35moe", "feed_forward_length", 0},   /* every layer is a mixture */
+        {"qwen35moe", "feed_forward_length", 0}, /* every layer is a mixture */
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct hybrid *a = hybrid_new(keys[i].arch), *b = hybrid_new(keys[i].arch);
@@ -326,8 +331,9 @@ static void every_missing_tensor_is_named(void **state)
                 continue;
             struct hybrid *m = hybrid_new(archs[a]);
             htensor_drop(m, name);
-            /* without the second of a pair the first has the wrong shape; of one that decides the layout, the other
-               layout's tensor is missed */
+            /* without the second of a pair the first has the wrong shape; of one that decides the
+             * layout, the other
+             *                layout's tensor is missed */
             const char *part = name;
             if (strstr(name, "ssm_f_b"))
                 part = "ssm_f_a.weight";
@@ -346,24 +352,32 @@ static void every_missing_tensor_is_named(void **state)
 static void every_missing_key_is_named(void **state)
 {
     (void)state;
-    static const char *const all[] = {"block_count", "embedding_length", "context_length", "attention.head_count",
-                                      "attention.layer_norm_rms_epsilon", "ssm.conv_kernel"};
-    static const char *const qwen[] = {"ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size"};
-    static const char *const kimi[] = {"attention.head_count_kv", "attention.kv_lora_rank", "kda.head_dim",
-                                       "rope.dimension_count", "expert_count", "expert_used_count", "expert_gating_func"};
+    static const char *const all[] = {"block_count",
+                                      "embedding_length",
+                                      "context_length",
+                                      "attention.head_count",
+                                      "attention.layer_norm_rms_epsilon",
+                                      "ssm.conv_kernel"};
+    static const char *const qwen[] = {"ssm.state_size", "ssm.group_count", "ssm.time_step_rank",
+                                       "ssm.inner_size"};
+    static const char *const kimi[] = {
+        "attention.head_count_kv", "attention.kv_lora_rank", "kda.head_dim",
+        "rope.dimension_count",    "expert_count",           "expert_used_count",
+        "expert_gating_func"};
     static const struct {
         const char *arch, *key;
-    } own[] = {{"qwen35", "rope.dimension_sections"},      {"qwen35", "feed_forward_length"},
-               {"qwen35moe", "expert_count"},              {"qwen35moe", "expert_used_count"},
-               {"kimi-k3", "activation.situ_beta"},        {"kimi-k3", "activation.situ_linear_beta"},
-               {"bailingmoe3", "kda.gate_lower_bound"},    {"kimi-linear", "feed_forward_length"}};
+    } own[] = {{"qwen35", "rope.dimension_sections"},   {"qwen35", "feed_forward_length"},
+               {"qwen35moe", "expert_count"},           {"qwen35moe", "expert_used_count"},
+               {"kimi-k3", "activation.situ_beta"},     {"kimi-k3", "activation.situ_linear_beta"},
+               {"bailingmoe3", "kda.gate_lower_bound"}, {"kimi-linear", "feed_forward_length"}};
     for (int a = 0; a < N_ARCHS; a++) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
             struct hybrid *m = hybrid_new(archs[a]);
             hkey_drop(m, all[i]);
             refuse(m, LINNET_FORMAT, all[i]);
         }
-        for (size_t i = 0; i < (a < 3 ? sizeof qwen / sizeof *qwen : sizeof kimi / sizeof *kimi); i++) {
+        for (size_t i = 0; i < (a < 3 ? sizeof qwen / sizeof *qwen : sizeof kimi / sizeof *kimi);
+             i++) {
             struct hybrid *m = hybrid_new(archs[a]);
             hkey_drop(m, a < 3 ? qwen[i] : kimi[i]);
             refuse(m, LINNET_FORMAT, a < 3 ? qwen[i] : kimi[i]);
@@ -473,7 +487,8 @@ static void a_decay_that_would_grow_is_refused(void **state)
 static void tensors_of_the_wrong_shape_are_named(void **state)
 {
     (void)state;
-    static const char *const names[] = {"blk.0.ssm_norm.weight", "blk.0.ssm_dt.bias", "blk.0.ssm_a"};
+    static const char *const names[] = {"blk.0.ssm_norm.weight", "blk.0.ssm_dt.bias",
+                                        "blk.0.ssm_a"};
     for (int a = 0; a < N_ARCHS; a++)
         for (int i = 0; i < 3; i++) {
             struct hybrid *m = hybrid_new(archs[a]);

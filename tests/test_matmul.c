@@ -1,5 +1,6 @@
 /*
- * Matrix products: every table against plain C bit by bit, and plain C against naive arithmetic in double.
+ * Matrix products: every table against plain C bit by bit, and plain C against naive arithmetic in
+ * double.
  */
 #include "kernel_test.h"
 
@@ -36,15 +37,20 @@ static void random_blocks(const struct quant_type *t, uint8_t *dst, size_t n_blo
     }
 }
 
-static void make(struct problem *p, const struct quant_type *t, size_t n_rows, size_t n_cols, size_t n_x)
+static void make(struct problem *p, const struct quant_type *t, size_t n_rows, size_t n_cols,
+                 size_t n_x)
 {
     memset(p, 0, sizeof *p);
     size_t row_bytes;
     assert_true(quant_row_bytes(t, n_cols, &row_bytes));
     p->rows = alloc64(n_rows * row_bytes);
     random_blocks(t, p->rows, n_rows * (n_cols / t->block));
-    p->w = (struct matrix){.type = t, .n_rows = n_rows, .n_cols = n_cols, .data = p->rows,
-                           .row_bytes = row_bytes, .scale = 1};
+    p->w = (struct matrix){.type = t,
+                           .n_rows = n_rows,
+                           .n_cols = n_cols,
+                           .data = p->rows,
+                           .row_bytes = row_bytes,
+                           .scale = 1};
     const size_t size = matrix_n_tiles(&p->w) * matrix_tile_bytes(t, n_cols);
     p->packed = alloc64(size);
     memset(p->packed, 0xa5, size);
@@ -79,8 +85,8 @@ static void run(const struct kernels *k, struct problem *p, bool packed, struct 
     k->matmul(job, 0, matrix_n_tiles(&w), p->scratch);
 }
 
-/* y = W x from decoded weights and the activations as the kernel sees them, in double; `size` gets the sum of
- * the magnitudes, the measure of acceptable error. */
+/* y = W x from decoded weights and the activations as the kernel sees them, in double; `size` gets
+ * the sum of the magnitudes, the measure of acceptable error. */
 static double naive(struct problem *p, const float *w, size_t x_row, double *size)
 {
     const size_t pad = (p->w.n_cols + 255) / 256 * 256;
@@ -112,7 +118,8 @@ static size_t fit_cols(const struct quant_type *t, size_t k)
 static void rows_read_back_from_the_packed_form_are_the_decoded_rows(void **state)
 {
     (void)state;
-    FOR_WEIGHT_TYPES(t) {
+    FOR_WEIGHT_TYPES(t)
+    {
         const size_t n_cols = fit_cols(t, 300), n_rows = 37;
         struct problem p;
         make(&p, t, n_rows, n_cols, 1);
@@ -136,7 +143,8 @@ static void rows_read_back_from_the_packed_form_are_the_decoded_rows(void **stat
 static void a_packed_matrix_is_not_larger_than_its_file_form(void **state)
 {
     (void)state;
-    FOR_WEIGHT_TYPES(t) {
+    FOR_WEIGHT_TYPES(t)
+    {
         for (size_t k = t->block; k <= 8192; k += t->block > 1 ? t->block : 61) {
             size_t row;
             assert_true(quant_row_bytes(t, k, &row));
@@ -166,7 +174,8 @@ static void packing_in_pieces_gives_the_same_bytes(void **state)
 static void plain_products_are_exact_up_to_float_rounding(void **state)
 {
     (void)state;
-    FOR_WEIGHT_TYPES(t) {
+    FOR_WEIGHT_TYPES(t)
+    {
         const size_t n_cols = fit_cols(t, 500), n_rows = 20, n = 3;
         struct problem p;
         make(&p, t, n_rows, n_cols, n);
@@ -187,7 +196,8 @@ static void plain_products_are_exact_up_to_float_rounding(void **state)
     }
 }
 
-/* One shape of one type on every table, packed and not, columns mapped at random; then the same in pieces. */
+/* One shape of one type on every table, packed and not, columns mapped at random; then the same in
+ * pieces. */
 static void check_shape(const struct quant_type *t, size_t n_rows, size_t n_cols, size_t n)
 {
     struct problem p;
@@ -208,21 +218,26 @@ static void check_shape(const struct quant_type *t, size_t n_rows, size_t n_cols
     const size_t size = n * y_stride * sizeof(float);
     float *want = alloc64(size), *got = alloc64(size);
     const bool mapped = rng() & 1;
-    struct matmul job = {.n = n, .y = want, .y_stride = y_stride, .bias = rng() & 1 ? bias : NULL,
-                         .x_rows = mapped ? x_rows : NULL, .y_rows = mapped ? y_rows : NULL};
+    struct matmul job = {.n = n,
+                         .y = want,
+                         .y_stride = y_stride,
+                         .bias = rng() & 1 ? bias : NULL,
+                         .x_rows = mapped ? x_rows : NULL,
+                         .y_rows = mapped ? y_rows : NULL};
     memset(want, 0x77, size);
     run(GENERIC, &p, true, &job);
     job.y = got;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         for (int packed = 0; packed < 2; packed++) {
             memset(got, 0x77, size);
             run(k, &p, packed, &job);
             if (memcmp(got, want, size) != 0) {
                 for (size_t i = 0; i < n * y_stride; i++)
                     if (!same_float(got[i], want[i]))
-                        fail_msg("%s %s %zux%zu n=%zu packed=%d: column %zu row %zu: %a, not %a", k->name,
-                                 t->name, n_rows, n_cols, n, packed, i / y_stride, i % y_stride,
-                                 (double)got[i], (double)want[i]);
+                        fail_msg("%s %s %zux%zu n=%zu packed=%d: column %zu row %zu: %a, not %a",
+                                 k->name, t->name, n_rows, n_cols, n, packed, i / y_stride,
+                                 i % y_stride, (double)got[i], (double)want[i]);
             }
         }
         /* tiles in pieces, columns one at a time */
@@ -263,9 +278,11 @@ static void all_tables_give_the_same_bits_for_every_type_and_row_count(void **st
 {
     (void)state;
     static const size_t row_counts[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 63, 65, 80, 127, 130};
-    FOR_WEIGHT_TYPES(t) {
+    FOR_WEIGHT_TYPES(t)
+    {
         for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts; i++) {
-            const size_t n = column_counts[(i + t->id) % (sizeof column_counts / sizeof *column_counts)];
+            const size_t n =
+                column_counts[(i + t->id) % (sizeof column_counts / sizeof *column_counts)];
             check_shape(t, row_counts[i], fit_cols(t, 1 + rng_below(300)), n);
         }
     }
@@ -274,7 +291,8 @@ static void all_tables_give_the_same_bits_for_every_type_and_row_count(void **st
 static void all_tables_give_the_same_bits_for_every_row_length(void **state)
 {
     (void)state;
-    FOR_WEIGHT_TYPES(t) {
+    FOR_WEIGHT_TYPES(t)
+    {
         for (size_t k = t->block; k <= 1040; k += t->block > 1 ? t->block : 13)
             check_shape(t, 17, k, column_counts[k / t->block % 12]);
         check_shape(t, 33, 4096, 2);
@@ -294,7 +312,8 @@ static void extreme_quants_and_activations_do_not_saturate(void **state)
 {
     (void)state;
     /* every quant at an end of its range against activations that are all at the ends of theirs */
-    FOR_WEIGHT_TYPES(t) {
+    FOR_WEIGHT_TYPES(t)
+    {
         if (t->group == 0)
             continue;
         struct problem p;
@@ -316,14 +335,17 @@ static void extreme_quants_and_activations_do_not_saturate(void **state)
             }
             matrix_pack(&p.w, p.packed, 0, 2);
             for (size_t i = 0; i < n * p.x.x_stride; i++)
-                p.xs[i] = (i / p.x.x_stride) % 3 == 0 ? 1.0f : (i / p.x.x_stride) % 3 == 1 ? -1.0f
-                          : rng() & 1 ? 1.0f : -1.0f;
+                p.xs[i] = (i / p.x.x_stride) % 3 == 0   ? 1.0f
+                          : (i / p.x.x_stride) % 3 == 1 ? -1.0f
+                          : rng() & 1                   ? 1.0f
+                                                        : -1.0f;
             GENERIC->quantise(&p.x, 0, n);
             float *want = alloc64(size), *got = alloc64(size);
             struct matmul job = {.n = n, .y = want, .y_stride = 32};
             run(GENERIC, &p, true, &job);
             job.y = got;
-            FOR_TABLES(k) {
+            FOR_TABLES(k)
+            {
                 run(k, &p, true, &job);
                 assert_same_floats(got, want, n * 32, k->name);
                 job.n = 1;
@@ -342,7 +364,8 @@ static void large_activations_stay_finite(void **state)
 {
     (void)state;
     /* field bug 22: block sums beyond the range of f16 */
-    FOR_WEIGHT_TYPES(t) {
+    FOR_WEIGHT_TYPES(t)
+    {
         struct problem p;
         const size_t n_cols = fit_cols(t, 256);
         make(&p, t, 16, n_cols, 1);
@@ -351,7 +374,8 @@ static void large_activations_stay_finite(void **state)
         GENERIC->quantise(&p.x, 0, 1);
         float y[16], *w = alloc64(n_cols * 4);
         struct matmul job = {.n = 1, .y = y, .y_stride = 16};
-        FOR_TABLES(k) {
+        FOR_TABLES(k)
+        {
             run(k, &p, true, &job);
             for (size_t r = 0; r < 16; r++) {
                 double size = 0, want = 0;
@@ -372,7 +396,8 @@ static void large_activations_stay_finite(void **state)
 static void activations_that_are_not_finite_show_in_every_row(void **state)
 {
     (void)state;
-    FOR_WEIGHT_TYPES(t) {
+    FOR_WEIGHT_TYPES(t)
+    {
         struct problem p;
         make(&p, t, 16, fit_cols(t, 256), 3);
         for (size_t k = 0; k < 40; k++)
@@ -382,7 +407,8 @@ static void activations_that_are_not_finite_show_in_every_row(void **state)
         GENERIC->quantise(&p.x, 0, 3);
         float y[48];
         struct matmul job = {.n = 3, .y = y, .y_stride = 16};
-        FOR_TABLES(k) {
+        FOR_TABLES(k)
+        {
             run(k, &p, true, &job);
             for (size_t r = 0; r < 16; r++) {
                 assert_true(isnan(y[r]));
@@ -423,7 +449,8 @@ static void quantising_is_within_half_a_step_and_sums_are_those_of_the_quants(vo
             assert_true(fabs(x - (double)q[i] * (double)d[i / 32]) <= 0.5001 * (double)d[i / 32]);
         }
         a.quant = got;
-        FOR_TABLES(k) {
+        FOR_TABLES(k)
+        {
             memset(got, 0xaa, size);
             k->quantise(&a, 0, 1);
             assert_memory_equal(got, want, size);
@@ -448,7 +475,8 @@ static void quantising_handles_zero_tiny_and_not_finite_groups(void **state)
     assert_int_equal(act_bytes(160), sizeof quant);
     a.quant = quant;
     const float *d = (const float *)(const void *)(quant + 256);
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         k->quantise(&a, 0, 1);
         assert_true(d[0] == 0 && d[1] == 0 && isnan(d[2]) && isnan(d[3]) && isfinite(d[4]));
         for (int i = 0; i < 128; i++)

@@ -1,6 +1,6 @@
 /*
- * Recurrences of one token: every table against the order of operations that kernel.h states, bit by bit, for states
- * of all shapes, with poisoned memory after the end.
+ * Recurrences of one token: every table against the order of operations that kernel.h states, bit
+ * by bit, for states of all shapes, with poisoned memory after the end.
  */
 #include "kernel_test.h"
 
@@ -90,22 +90,24 @@ static void every_table_follows_the_stated_order_and_stays_inside(void **state)
     (void)state;
     static const size_t rows[] = {0, 1, 3, 16, 24};
     FOR_TABLES(k)
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-            for (size_t n = 1; n <= MAX_N; n++) {
-                check(k, SCAN, rows[i], n);
-                check(k, SCAN_EACH, rows[i], n);
-                check(k, WKV, rows[i], n);
-            }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t n = 1; n <= MAX_N; n++) {
+            check(k, SCAN, rows[i], n);
+            check(k, SCAN_EACH, rows[i], n);
+            check(k, WKV, rows[i], n);
+        }
 }
 
-/* With keys of unit length and drop = seek, what the state says of a key is replaced by the new value. */
+/* With keys of unit length and drop = seek, what the state says of a key is replaced by the new
+ * value. */
 static void the_delta_rule_replaces_what_a_key_recalls(void **state)
 {
     (void)state;
     enum { M = 4, N = 3 };
     const float key[M] = {0.6f, 0.0f, 0.8f, 0.0f}, ones[M] = {1, 1, 1, 1}, value[N] = {2, -3, 5};
     const struct wkv_row row = {.seek = key, .drop = key, .decay = ones, .key = key, .read = key};
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         float s[M * N], y[N];
         for (size_t i = 0; i < M * N; i++)
             s[i] = (float)i;

@@ -1,6 +1,6 @@
 /*
- * Routing against a plain reference in double precision: kinds, selection bias, groups, normalising, scale; ties, and
- * logits that are not numbers.
+ * Routing against a plain reference in double precision: kinds, selection bias, groups,
+ * normalising, scale; ties, and logits that are not numbers.
  */
 #include "test.h"
 
@@ -71,7 +71,8 @@ static void ref_route(const struct router *r, const float *logits, struct routed
     for (uint32_t j = 0; j < r->n_used; j++)
         sum += w[j];
     for (uint32_t j = 0; j < r->n_used; j++)
-        out->weights[j] = (float)(w[j] / (r->normalise ? fmax(sum, 0x1p-14) : 1.0) * (double)r->scale);
+        out->weights[j] =
+            (float)(w[j] / (r->normalise ? fmax(sum, 0x1p-14) : 1.0) * (double)r->scale);
 }
 
 /* ---- */
@@ -96,10 +97,12 @@ static void agrees_with_the_reference(const struct router *r, const float *logit
     struct routed got = run(r, logits), want;
     ref_route(r, logits, &want);
     for (uint32_t j = 0; j < r->n_used; j++) {
-        if (got.ids[j] != want.ids[j] || fabsf(got.weights[j] - want.weights[j]) > 1e-5f * fabsf(want.weights[j]))
-            fail_msg("kind %d, bias %d, %u of %u groups, normalise %d: choice %u is %d (%g), not %d (%g)", (int)r->kind,
-                     r->bias != NULL, r->n_group_used, r->n_group, r->normalise, j, got.ids[j],
-                     (double)got.weights[j], want.ids[j], (double)want.weights[j]);
+        if (got.ids[j] != want.ids[j] ||
+            fabsf(got.weights[j] - want.weights[j]) > 1e-5f * fabsf(want.weights[j]))
+            fail_msg("kind %d, bias %d, %u of %u groups, normalise %d: choice %u is %d (%g), not "
+                     "%d (%g)",
+                     (int)r->kind, r->bias != NULL, r->n_group_used, r->n_group, r->normalise, j,
+                     got.ids[j], (double)got.weights[j], want.ids[j], (double)want.weights[j]);
     }
 }
 
@@ -108,7 +111,8 @@ static void every_kind_of_router_agrees_with_the_reference(void **state)
     (void)state;
     static const struct {
         uint32_t n_expert, n_used, n_group, n_group_used;
-    } shapes[] = {{1, 1, 1, 1}, {8, 2, 1, 1}, {8, 8, 1, 1}, {64, 6, 1, 1}, {64, 8, 8, 4}, {64, 8, 8, 3}, {8, 2, 8, 2}};
+    } shapes[] = {{1, 1, 1, 1},  {8, 2, 1, 1},  {8, 8, 1, 1}, {64, 6, 1, 1},
+                  {64, 8, 8, 4}, {64, 8, 8, 3}, {8, 2, 8, 2}};
     uint64_t seed = 1;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int kind = ROUTER_SOFTMAX; kind <= ROUTER_SQRT_SOFTPLUS; kind++)
@@ -136,16 +140,28 @@ static void every_kind_of_router_agrees_with_the_reference(void **state)
 static void a_selection_bias_chooses_but_does_not_weigh(void **state)
 {
     (void)state;
-    static const float logits[] = {3, -5, -5, -1, -5}, bias[] = {0, 0, 0, 10, 0}, ramp[] = {0, 1, 2, 3};
-    struct router r = {
-        .kind = ROUTER_SIGMOID, .n_expert = 5, .n_used = 2, .n_group = 1, .n_group_used = 1, .normalise = true, .scale = 1.0f, .bias = bias};
+    static const float logits[] = {3, -5, -5, -1, -5}, bias[] = {0, 0, 0, 10, 0},
+                       ramp[] = {0, 1, 2, 3};
+    struct router r = {.kind = ROUTER_SIGMOID,
+                       .n_expert = 5,
+                       .n_used = 2,
+                       .n_group = 1,
+                       .n_group_used = 1,
+                       .normalise = true,
+                       .scale = 1.0f,
+                       .bias = bias};
     struct routed got = run(&r, logits);
     assert_int_equal(got.ids[0], 3);
     assert_int_equal(got.ids[1], 0);
     assert_float_equal(got.weights[0], 0.220170f, 1e-6f);
     assert_float_equal(got.weights[1], 0.779830f, 1e-6f);
-    r = (struct router){
-        .kind = ROUTER_SIGMOID, .n_expert = 4, .n_used = 2, .n_group = 1, .n_group_used = 1, .normalise = true, .scale = 2.5f};
+    r = (struct router){.kind = ROUTER_SIGMOID,
+                        .n_expert = 4,
+                        .n_used = 2,
+                        .n_group = 1,
+                        .n_group_used = 1,
+                        .normalise = true,
+                        .scale = 2.5f};
     got = run(&r, ramp);
     assert_int_equal(got.ids[0], 3);
     assert_int_equal(got.ids[1], 2);
@@ -157,8 +173,13 @@ static void of_equal_experts_and_groups_the_earlier_are_chosen(void **state)
 {
     (void)state;
     static const float same[16] = {0};
-    struct router r = {
-        .kind = ROUTER_SIGMOID, .n_expert = 16, .n_used = 4, .n_group = 4, .n_group_used = 2, .normalise = true, .scale = 1.0f};
+    struct router r = {.kind = ROUTER_SIGMOID,
+                       .n_expert = 16,
+                       .n_used = 4,
+                       .n_group = 4,
+                       .n_group_used = 2,
+                       .normalise = true,
+                       .scale = 1.0f};
     struct routed got = run(&r, same);
     for (int32_t j = 0; j < 4; j++) {
         assert_int_equal(got.ids[j], j);
@@ -171,8 +192,13 @@ static void groups_are_judged_by_two_experts_unless_the_router_is_softmax(void *
 {
     (void)state;
     static const float logits[] = {0, 0, 0, 0}, bias[] = {9, -9, 2, 1};
-    struct router r = {
-        .kind = ROUTER_SIGMOID, .n_expert = 4, .n_used = 1, .n_group = 2, .n_group_used = 1, .scale = 1.0f, .bias = bias};
+    struct router r = {.kind = ROUTER_SIGMOID,
+                       .n_expert = 4,
+                       .n_used = 1,
+                       .n_group = 2,
+                       .n_group_used = 1,
+                       .scale = 1.0f,
+                       .bias = bias};
     assert_int_equal(run(&r, logits).ids[0], 2);
     r.kind = ROUTER_SOFTMAX;
     assert_int_equal(run(&r, logits).ids[0], 0);
@@ -183,8 +209,13 @@ static void vanishing_weights_are_not_blown_up(void **state)
 {
     (void)state;
     static const float logits[] = {-30, -40};
-    struct router r = {
-        .kind = ROUTER_SIGMOID, .n_expert = 2, .n_used = 1, .n_group = 1, .n_group_used = 1, .normalise = true, .scale = 1.0f};
+    struct router r = {.kind = ROUTER_SIGMOID,
+                       .n_expert = 2,
+                       .n_used = 1,
+                       .n_group = 1,
+                       .n_group_used = 1,
+                       .normalise = true,
+                       .scale = 1.0f};
     struct routed got = run(&r, logits);
     assert_int_equal(got.ids[0], 0);
     assert_float_equal(got.weights[0], (float)(exp(-30.0) * 0x1p14), 1e-12f);

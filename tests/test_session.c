@@ -167,13 +167,15 @@ static void logits_are_there_for_wanted_tokens_alone(void **state)
     assert_null(linnet_logits(ctx, 1, 39));
     assert_null(linnet_logits(ctx, 2, 38));
     assert_null(linnet_logits(ctx, 3, 0));
-    assert_memory_equal(linnet_logits(ctx, 2, 39), linnet_logits(ctx, 0, 39), n_vocab * sizeof(float));
+    assert_memory_equal(linnet_logits(ctx, 2, 39), linnet_logits(ctx, 0, 39),
+                        n_vocab * sizeof(float));
     linnet_session_free(a);
     linnet_session_free(b);
     linnet_session_free(c);
 }
 
-static bool cancel_at_layer_1(void *user, uint32_t layer, float *hidden, size_t n_rows, size_t width)
+static bool cancel_at_layer_1(void *user, uint32_t layer, float *hidden, size_t n_rows,
+                              size_t width)
 {
     (void)hidden, (void)n_rows, (void)width;
     if (layer == 1)
@@ -253,7 +255,8 @@ static void observing_changes_no_bit_and_sees_every_layer_once(void **state)
     assert_int_equal(seen.n_captured, 2);
     assert_int_equal(seen.captured_layer[0], 0);
     assert_int_equal(seen.captured_layer[1], 1);
-    /* attn_norm of row 0 is its hidden state over its root mean square, times the weight: the sign stays */
+    /* attn_norm of row 0 is its hidden state over its root mean square, times the weight: the sign
+     * stays */
     assert_true((seen.first[1] > 0) == (seen.hidden[0] > 0));
     linnet_session_free(s);
 }

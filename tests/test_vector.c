@@ -1,6 +1,6 @@
 /*
- * Vector kernels: plain C against the C library in double, and every table against plain C bit by bit for
- * lengths 1 to 520 with poisoned memory after the end (field bug 24).
+ * Vector kernels: plain C against the C library in double, and every table against plain C bit by
+ * bit for lengths 1 to 520 with poisoned memory after the end (field bug 24).
  */
 #include "kernel_test.h"
 
@@ -8,7 +8,8 @@
 
 enum { MAX = 520, GUARD = 64 };
 
-/* Buffers of MAX + GUARD floats; what is after the first n is NaN, and must stay the very same NaN. */
+/* Buffers of MAX + GUARD floats; what is after the first n is NaN, and must stay the very same
+ * NaN. */
 struct buffer {
     float v[MAX + GUARD];
 };
@@ -42,12 +43,30 @@ struct unary {
     double low, high, max_ulps, max_abs;
 };
 
-static double exact_sigmoid(double x) { return 1 / (1 + exp(-x)); }
-static double exact_silu(double x) { return x / (1 + exp(-x)); }
-static double exact_gelu(double x) { return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
-static double exact_gelu_erf(double x) { return 0.5 * x * (1 + erf(x * sqrt(0.5))); }
-static double exact_relu2(double x) { return x > 0 ? x * x : 0; }
-static double exact_softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
+static double exact_sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+static double exact_silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+static double exact_gelu(double x)
+{
+    return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+static double exact_gelu_erf(double x)
+{
+    return 0.5 * x * (1 + erf(x * sqrt(0.5)));
+}
+static double exact_relu2(double x)
+{
+    return x > 0 ? x * x : 0;
+}
+static double exact_softplus(double x)
+{
+    return x > 20 ? x : log1p(exp(x));
+}
 
 typedef void unary_fn(float *, const float *, size_t);
 
@@ -59,7 +78,8 @@ static const struct unary unaries[] = {
     {UNARY(tanh), tanh, -0.7, 0.7, 2.5, 0},
     {UNARY(sigmoid), exact_sigmoid, -80, 30, 2.5, 0},
     {UNARY(silu), exact_silu, -80, 30, 3.0, 0},
-    /* the argument of exp carries its own rounding, so the small side is only good in absolute terms */
+    /* the argument of exp carries its own rounding, so the small side is only good in absolute
+     * terms */
     {UNARY(gelu), exact_gelu, -1, 12, 8.0, 0},
     {UNARY(gelu), exact_gelu, -12, -1, 0, 4e-7},
     {UNARY(gelu_erf), exact_gelu_erf, 0, 12, 4.0, 0},
@@ -110,7 +130,8 @@ static float apply(unary_fn *f, float x)
 static void elementary_functions_have_the_right_values_at_the_edges(void **state)
 {
     (void)state;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         assert_true(apply(k->exp, 0) == 1.0f);
         assert_true(apply(k->exp, -INFINITY) == 0.0f);
         assert_true(apply(k->exp, INFINITY) == INFINITY);
@@ -148,7 +169,8 @@ static void elementwise_functions_give_the_same_bits_and_stay_inside(void **stat
 {
     (void)state;
     struct buffer a, b, w, want, got;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         for (size_t n = 1; n <= MAX; n++) {
             fill(&a, n, n % 3 ? 4.0f : 90.0f);
             fill(&b, n, 2.0f);
@@ -179,7 +201,8 @@ static void elementwise_functions_give_the_same_bits_and_stay_inside(void **stat
             BINARY(gelu_mul);
             CHECK(GENERIC->scale(want.v, a.v, 0.3f, n), k->scale(got.v, a.v, 0.3f, n), "scale");
             CHECK(GENERIC->softcap(want.v, a.v, 15, n), k->softcap(got.v, a.v, 15, n), "softcap");
-            CHECK(GENERIC->lerp(want.v, a.v, b.v, w.v, n), k->lerp(got.v, a.v, b.v, w.v, n), "lerp");
+            CHECK(GENERIC->lerp(want.v, a.v, b.v, w.v, n), k->lerp(got.v, a.v, b.v, w.v, n),
+                  "lerp");
             CHECK((memcpy(want.v, b.v, n * 4), GENERIC->axpy(want.v, 0.7f, a.v, n)),
                   (memcpy(got.v, b.v, n * 4), k->axpy(got.v, 0.7f, a.v, n)), "axpy");
             CHECK((memcpy(want.v, a.v, n * 4), GENERIC->silu(want.v, want.v, n)),
@@ -192,20 +215,22 @@ static void norms_and_reductions_give_the_same_bits_and_stay_inside(void **state
 {
     (void)state;
     struct buffer a, w, b, want, got;
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         for (size_t n = 1; n <= MAX; n++) {
             fill(&a, n, 3.0f);
             fill(&w, n, 1.0f);
             fill(&b, n, 1.0f);
-            CHECK(GENERIC->rms_norm(want.v, a.v, w.v, n, 1e-5f), k->rms_norm(got.v, a.v, w.v, n, 1e-5f),
-                  "rms_norm");
+            CHECK(GENERIC->rms_norm(want.v, a.v, w.v, n, 1e-5f),
+                  k->rms_norm(got.v, a.v, w.v, n, 1e-5f), "rms_norm");
             CHECK(GENERIC->rms_norm(want.v, a.v, NULL, n, 1e-5f),
                   k->rms_norm(got.v, a.v, NULL, n, 1e-5f), "rms_norm without weight");
             CHECK(GENERIC->layer_norm(want.v, a.v, w.v, b.v, n, 1e-5f),
                   k->layer_norm(got.v, a.v, w.v, b.v, n, 1e-5f), "layer_norm");
             CHECK(GENERIC->layer_norm(want.v, a.v, NULL, NULL, n, 1e-5f),
                   k->layer_norm(got.v, a.v, NULL, NULL, n, 1e-5f), "layer_norm without weights");
-            CHECK(GENERIC->l2_norm(want.v, a.v, n, 1e-6f), k->l2_norm(got.v, a.v, n, 1e-6f), "l2_norm");
+            CHECK(GENERIC->l2_norm(want.v, a.v, n, 1e-6f), k->l2_norm(got.v, a.v, n, 1e-6f),
+                  "l2_norm");
             CHECK((memcpy(want.v, a.v, n * 4), GENERIC->softmax(want.v, n)),
                   (memcpy(got.v, a.v, n * 4), k->softmax(got.v, n)), "softmax");
             assert_true(same_float(k->dot(a.v, w.v, n), GENERIC->dot(a.v, w.v, n)));
@@ -233,7 +258,8 @@ static void reductions_are_those_of_the_definition(void **state)
         for (int half = 8; half; half /= 2)
             for (int l = 0; l < half; l++)
                 lanes[l] += lanes[l + half];
-        FOR_TABLES(k) {
+        FOR_TABLES(k)
+        {
             assert_true(k->dot(a.v, b.v, n) == lanes[0]);
             assert_true(fabs((double)k->dot(a.v, b.v, n) - dot) <= 1e-7 * (double)(n + 1));
             assert_true(fabs((double)k->sum(a.v, n) - sum) <= 1e-7 * (double)(n + 1));
@@ -295,7 +321,8 @@ static void rope_gives_the_same_bits_and_turns_pairs(void **state)
                 want.v[ia] = fmaf(x.v[ia], c[i], -(x.v[ib] * s[i]));
                 want.v[ib] = fmaf(x.v[ia], s[i], x.v[ib] * c[i]);
             }
-            FOR_TABLES(k) {
+            FOR_TABLES(k)
+            {
                 got = x;
                 k->rope(got.v, c, s, n, neox);
                 assert_same_floats(got.v, want.v, n, neox ? "rope neox" : "rope");
@@ -313,7 +340,8 @@ static void rope_is_identity_at_position_zero(void **state)
     for (size_t i = 0; i < 64; i++)
         c[i] = 1;
     fill(&x, 128, 2.0f);
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         for (int neox = 0; neox < 2; neox++) {
             got = x;
             k->rope(got.v, c, s, 128, neox);
@@ -336,7 +364,8 @@ static void stored_keys_and_values_are_those_of_the_number_formats(void **state)
                 const uint16_t h = type == KV_F16 ? half_of_f32(x.v[i]) : brain_of_f32(x.v[i]);
                 memcpy(want_bytes + 2 * i, &h, 2);
             }
-            FOR_TABLES(k) {
+            FOR_TABLES(k)
+            {
                 memset(bytes, 0x5a, sizeof bytes);
                 k->kv_store(type, x.v, bytes, n);
                 assert_memory_equal(bytes, want_bytes, 2 * n);
@@ -352,7 +381,8 @@ static void stored_keys_and_values_are_those_of_the_number_formats(void **state)
                 assert_poisoned(&got, n, "kv_load");
             }
         }
-        FOR_TABLES(k) {
+        FOR_TABLES(k)
+        {
             k->kv_store(KV_F32, x.v, bytes, n);
             poison(got.v, 0, MAX + GUARD);
             k->kv_load(KV_F32, bytes, got.v, n);
@@ -376,7 +406,8 @@ static void q8_0_rows_are_blocks_of_the_file_type(void **state)
         t->decode(first, want.v, n);
         for (size_t i = 0; i < n; i++)
             assert_true(fabsf(want.v[i] - x.v[i]) <= 5.0f / 127 * 0.57f); /* d has 11 bits */
-        FOR_TABLES(k) {
+        FOR_TABLES(k)
+        {
             memset(bytes, 0x5a, sizeof bytes);
             k->kv_store(KV_Q8_0, x.v, bytes, n);
             assert_memory_equal(bytes, first, n / 32 * 34);
@@ -394,7 +425,8 @@ static void values_that_are_not_finite_survive_storing(void **state)
     (void)state;
     float x[32] = {1, -INFINITY, NAN, INFINITY}, y[32];
     uint8_t bytes[128];
-    FOR_TABLES(k) {
+    FOR_TABLES(k)
+    {
         for (enum kv_type type = 0; type < KV_TYPE_COUNT; type++) {
             k->kv_store(type, x, bytes, 32);
             k->kv_load(type, bytes, y, 32);
@@ -418,7 +450,7 @@ static void the_best_table_is_supported_and_found_by_its_name(void **state)
     assert_null(kernels_at(kernels_count()));
     fprintf(stderr, "tables tested here:");
     FOR_TABLES(k)
-        fprintf(stderr, " %s", k->name);
+    fprintf(stderr, " %s", k->name);
     fprintf(stderr, "\n");
 }
 

@@ -57,8 +57,7 @@ static void give_back(const struct vocab *v, const char *text, size_t n)
     assert_memory_equal(back, text, n);
 }
 
-/* ---- vocabularies
- * ----------------------------------------------------------------------------------- */
+/* ---- vocabularies ---------------------------------------------------------------------------- */
 
 static struct mktokens tokens; /* large: not on the stack */
 
@@ -143,8 +142,7 @@ static struct vocab *spm(int add_bos)
     return v;
 }
 
-/* ---- byte-pair
- * -------------------------------------------------------------------------------------- */
+/* ---- byte-pair ------------------------------------------------------------------------------- */
 
 static void merges_go_by_rank_then_from_the_left(void **state)
 {
@@ -341,8 +339,7 @@ static void a_call_without_room_says_how_much_it_needs(void **state)
     vocab_free(v);
 }
 
-/* ---- SentencePiece
- * ---------------------------------------------------------------------------------- */
+/* ---- SentencePiece --------------------------------------------------------------------------- */
 
 static void spm_merges_the_best_score_first(void **state)
 {
@@ -368,8 +365,7 @@ static void a_marked_token_starts_a_new_text(void **state)
     vocab_free(v);
 }
 
-/* ---- control tokens and trust
- * ----------------------------------------------------------------------- */
+/* ---- control tokens and trust ---------------------------------------------------------------- */
 
 static bool has_control(const struct vocab *v, const int32_t *ids, size_t n)
 {
@@ -430,8 +426,7 @@ static void user_defined_tokens_are_found_everywhere_and_the_longest_wins(void *
     vocab_free(v);
 }
 
-/* ---- BOS and EOS
- * ------------------------------------------------------------------------------------ */
+/* ---- BOS and EOS ----------------------------------------------------------------------------- */
 
 static size_t count_bos(const struct vocab *v, const char *text, unsigned flags)
 {
@@ -542,8 +537,7 @@ static void an_ordinary_token_keeps_its_meaning_whatever_its_text(void **state)
     vocab_free(v);
 }
 
-/* ---- decoding
- * --------------------------------------------------------------------------------------- */
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 static void a_stream_gives_whole_characters_and_every_byte(void **state)
 {
@@ -631,8 +625,7 @@ static void spaces_are_cleaned_only_when_asked(void **state)
     vocab_free(v);
 }
 
-/* ---- threads
- * ---------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static const char shared_text[] = "abc ab cc 's <tool_call> HELLO 123 \xE4\xB8\xAD";
 static int32_t shared_ids[64];

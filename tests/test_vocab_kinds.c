@@ -33,8 +33,7 @@ static struct vocab *finish(struct mkvocab *m)
     return v;
 }
 
-/* ---- WordPiece
- * -------------------------------------------------------------------------------------- */
+/* ---- WordPiece ------------------------------------------------------------------------------- */
 
 #define M "\xE2\x96\x81"
 
@@ -103,8 +102,7 @@ static void a_word_of_more_than_100_characters_is_unknown(void **state)
     vocab_free(v);
 }
 
-/* ---- Unigram
- * ---------------------------------------------------------------------------------------- */
+/* ---- Unigram --------------------------------------------------------------------------------- */
 
 static struct vocab *unigram(bool merge_spaces, const void *charsmap, size_t n)
 {
@@ -261,8 +259,7 @@ static void a_character_map_that_lies_is_refused_or_harmless(void **state)
     }
 }
 
-/* ---- RWKV, character BPE
- * ---------------------------------------------------------------------------- */
+/* ---- RWKV, character BPE --------------------------------------------------------------------- */
 
 static void rwkv_takes_the_longest_token_over_bytes(void **state)
 {
@@ -316,8 +313,7 @@ static void character_bpe_merges_inside_lines_and_falls_back_to_bytes(void **sta
     vocab_free(v);
 }
 
-/* ---- normalisation and strip rules
- * ------------------------------------------------------------------ */
+/* ---- normalisation and strip rules ----------------------------------------------------------- */
 
 static struct vocab *bytes_with(const char *pre, const char *key, bool value)
 {
@@ -375,8 +371,7 @@ static void phi3_tokens_swallow_the_space_after_them(void **state)
     }
 }
 
-/* ---- files that lie
- * --------------------------------------------------------------------------------- */
+/* ---- files that lie -------------------------------------------------------------------------- */
 
 /* A sound file but for one thing. */
 struct lie {

@@ -1,6 +1,6 @@
 /*
- * Opening a model for a command. The environment is read here, never in the library: LINNET_ISA names the kernel
- * set, for comparisons.
+ * Opening a model for a command. The environment is read here, never in the library: LINNET_ISA
+ * names the kernel set, for comparisons.
  */
 #include "cli/engine.h"
 
@@ -22,7 +22,8 @@ linnet_kv_type engine_kv_type(const char *name)
     return LINNET_KV_F16;
 }
 
-static linnet_status open_model(struct engine *e, const char *path, const struct engine_opts *o, linnet_error *err)
+static linnet_status open_model(struct engine *e, const char *path, const struct engine_opts *o,
+                                linnet_error *err)
 {
     struct cli_progress bar;
     linnet_model_options mo;
@@ -40,7 +41,8 @@ static linnet_status open_model(struct engine *e, const char *path, const struct
     return s;
 }
 
-static linnet_status open_context(struct engine *e, const struct engine_opts *o, uint32_t n_ctx, linnet_error *err)
+static linnet_status open_context(struct engine *e, const struct engine_opts *o, uint32_t n_ctx,
+                                  linnet_error *err)
 {
     linnet_context_options co;
     linnet_context_defaults(&co);
@@ -76,7 +78,8 @@ void engine_close(struct engine *e)
     *e = (struct engine){0};
 }
 
-int32_t *engine_tokenize(const struct engine *e, const char *text, size_t n, unsigned flags, size_t *n_out)
+int32_t *engine_tokenize(const struct engine *e, const char *text, size_t n, unsigned flags,
+                         size_t *n_out)
 {
     linnet_error err;
     size_t cap = n + 16;

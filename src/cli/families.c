@@ -1,6 +1,6 @@
 /*
- * `linnet families`: the model families this build runs, from the table the loader uses. docs/models.md is its
- * output with --markdown.
+ * `linnet families`: the model families this build runs, from the table the loader uses.
+ * docs/models.md is its output with --markdown.
  */
 #include "cli/cli.h"
 #include "model/family.h"
@@ -11,8 +11,8 @@ struct families_opts {
     bool markdown;
 };
 
-/* What people call a family, which generations of its files there are, and what a session keeps for each token of
- * context and in all (bytes per element come from the KV type; state is f32). */
+/* What people call a family, which generations of its files there are, and what a session keeps for
+ * each token of context and in all (bytes per element come from the KV type; state is f32). */
 enum memory {
     MEM_KV,        /* grouped attention in every layer */
     MEM_KV_SHARED, /* the last layers reuse keys of earlier ones */
@@ -57,8 +57,8 @@ static const struct entry {
     {"gemma3", "Gemma 3 (text)", "", MEM_KV},
     {"gemma3n", "Gemma 3n (text)", "", MEM_KV_SHARED},
     {"gemma4", "Gemma 4 (text), dense and mixture", "", MEM_KV_SHARED},
-    {"deepseek2", "DeepSeek V2, V2.5, V3, R1; Kimi K2; GLM 4.7 Lite", "with and without _mla keys, kv_b split or joined",
-     MEM_LATENT},
+    {"deepseek2", "DeepSeek V2, V2.5, V3, R1; Kimi K2; GLM 4.7 Lite",
+     "with and without _mla keys, kv_b split or joined", MEM_LATENT},
     {"kimi-linear", "Kimi Linear", "", MEM_DELTA_LATENT},
     {"kimi-k3", "Kimi K3", "", MEM_DELTA_LATENT},
     {"bailingmoe2", "Ling 2, Ring 2", "", MEM_KV},
@@ -104,7 +104,8 @@ static const struct entry *entry_of(const char *arch)
 
 static const char *rope_text(const struct family *f)
 {
-    static const char *const names[] = {[ROPE_NONE] = "none", [ROPE_NORM] = "adjacent", [ROPE_NEOX] = "halves"};
+    static const char *const names[] = {
+        [ROPE_NONE] = "none", [ROPE_NORM] = "adjacent", [ROPE_NEOX] = "halves"};
     return names[f->pairs];
 }
 
@@ -121,10 +122,13 @@ static void window_text(const struct family *f, char *buf, size_t size)
 static void print_markdown(void)
 {
     printf("# Model families\n\n"
-           "What `general.architecture` may be, made by `linnet families --markdown`. Any other name is refused.\n"
+           "What `general.architecture` may be, made by `linnet families --markdown`. Any other "
+           "name is refused.\n"
            "Every family runs from every weight format of `linnet dequant`, in any mixture.\n\n"
-           "Memory: elements a session keeps for each token of context; after a semicolon, once for a session. L layers,\n"
-           "La of them with attention, K key heads, H heads, dk and dv their sizes. `linnet inspect` gives bytes.\n\n"
+           "Memory: elements a session keeps for each token of context; after a semicolon, once "
+           "for a session. L layers,\n"
+           "La of them with attention, K key heads, H heads, dk and dv their sizes. `linnet "
+           "inspect` gives bytes.\n\n"
            "| architecture | models | rotary pairs | windows | mixture | files | memory |\n"
            "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < family_count(); i++) {
@@ -132,8 +136,9 @@ static void print_markdown(void)
         const struct entry *e = entry_of(f->arch);
         char window[48];
         window_text(f, window, sizeof window);
-        printf("| `%s` | %s | %s | %s | %s | %s | %s |\n", f->arch, e ? e->models : "", rope_text(f), window,
-               f->moe ? "where the file has one" : "no", e ? e->files : "", e ? memory_text[e->memory] : "");
+        printf("| `%s` | %s | %s | %s | %s | %s | %s |\n", f->arch, e ? e->models : "",
+               rope_text(f), window, f->moe ? "where the file has one" : "no", e ? e->files : "",
+               e ? memory_text[e->memory] : "");
     }
 }
 
@@ -153,7 +158,9 @@ static int run(const void *opts, int n, char **args)
 }
 
 static const struct cli_opt opts[] = {
-    {.flag = "--markdown", CLI_FLAG(struct families_opts, markdown), .help = "print the table of docs/models.md"},
+    {.flag = "--markdown",
+     CLI_FLAG(struct families_opts, markdown),
+     .help = "print the table of docs/models.md"},
     {0},
 };
 

@@ -75,7 +75,8 @@ static int write_draft(const struct engine *e, const int32_t *ids, size_t n, siz
         if (s != LINNET_OK)
             rc = cli_fail_with(&err);
         for (size_t i = 0; i < count && rc == CLI_OK; i++)
-            if (fwrite(linnet_draft_logits(e->ctx, 0, i), sizeof(float), info.n_vocab, f) != info.n_vocab)
+            if (fwrite(linnet_draft_logits(e->ctx, 0, i), sizeof(float), info.n_vocab, f) !=
+                info.n_vocab)
                 rc = cli_fail("cannot write the logits: %s", strerror(errno));
         memcpy(before, before + count * info.n_embd, width);
     }
@@ -114,7 +115,10 @@ static int run(const void *opts, int n_args, char **args)
 }
 
 static const struct cli_opt opts[] = {
-    {.flag = "--tokens", CLI_TEXT(struct logits_opts, tokens), .arg = "IDS", .help = "token ids, as 1,2,3"},
+    {.flag = "--tokens",
+     CLI_TEXT(struct logits_opts, tokens),
+     .arg = "IDS",
+     .help = "token ids, as 1,2,3"},
     {.flag = "--out",
      .letter = 'o',
      CLI_TEXT(struct logits_opts, out),
@@ -142,12 +146,16 @@ const struct cli_command cmd_logits = {
     .name = "logits",
     .group = CLI_GROUP_MEASURE,
     .summary = "write the logits of given tokens",
-    .about = "Runs the tokens as they are (no BOS is added) and writes raw little-endian float32, [tokens][vocabulary]. The "
-             "bytes do not depend on --chunk or --threads. Without --ctx the context is what the model was trained for. With "
-             "--draft row i is the draft head's, fed the hidden state before token i and that token.",
+    .about =
+        "Runs the tokens as they are (no BOS is added) and writes raw little-endian float32, "
+        "[tokens][vocabulary]. The "
+        "bytes do not depend on --chunk or --threads. Without --ctx the context is what the model "
+        "was trained for. With "
+        "--draft row i is the draft head's, fed the hidden state before token i and that token.",
     .args = args,
     .opts = opts,
     .opts_size = sizeof(struct logits_opts),
-    .examples = "linnet logits model.gguf --tokens 1,2,3 --out logits.f32\tlogits after each of three tokens\n",
+    .examples = "linnet logits model.gguf --tokens 1,2,3 --out logits.f32\tlogits after each of "
+                "three tokens\n",
     .run = run,
 };

@@ -1,7 +1,8 @@
 /*
- * `linnet perplexity`: how well a model predicts a text. Windows are cut as llama.cpp cuts them by default, so that
- * figures can be compared: windows of --ctx tokens that do not overlap, each beginning with BOS where the model
- * begins texts with it; the second half of each window is scored.
+ * `linnet perplexity`: how well a model predicts a text. Windows are cut as llama.cpp cuts them by
+ * default, so that figures can be compared: windows of --ctx tokens that do not overlap, each
+ * beginning with BOS where the model begins texts with it; the second half of each window is
+ * scored.
  */
 #include "cli/commands.h"
 #include "cli/engine.h"
@@ -36,8 +37,8 @@ static double surprise(const float *logits, size_t n, int32_t id)
 }
 
 /* Score the second half of a window of n tokens. The head runs for that half alone. */
-static linnet_status score_window(struct engine *e, int32_t *ids, size_t n, size_t n_vocab, struct score *out,
-                                  linnet_error *err)
+static linnet_status score_window(struct engine *e, int32_t *ids, size_t n, size_t n_vocab,
+                                  struct score *out, linnet_error *err)
 {
     int32_t first = ids[0];
     size_t half = n / 2;
@@ -68,16 +69,19 @@ static void figures(const struct score *s, double *ppl, double *error)
     *error = s->n > 1 && var > 0 ? *ppl * sqrt(var / (n - 1)) : 0.0;
 }
 
-static void report(const struct perplexity_opts *o, const struct score *s, size_t windows, size_t n_ctx)
+static void report(const struct perplexity_opts *o, const struct score *s, size_t windows,
+                   size_t n_ctx)
 {
     double ppl, error;
     figures(s, &ppl, &error);
     if (!o->json) {
-        printf("perplexity %.4f +- %.4f (%zu windows of %zu tokens, %zu scored)\n", ppl, error, windows, n_ctx, s->n);
+        printf("perplexity %.4f +- %.4f (%zu windows of %zu tokens, %zu scored)\n", ppl, error,
+               windows, n_ctx, s->n);
         return;
     }
-    json_t *j = json_pack("{s:f, s:f, s:I, s:I, s:I}", "perplexity", ppl, "error", error, "windows",
-                          (json_int_t)windows, "n_ctx", (json_int_t)n_ctx, "scored", (json_int_t)s->n);
+    json_t *j =
+        json_pack("{s:f, s:f, s:I, s:I, s:I}", "perplexity", ppl, "error", error, "windows",
+                  (json_int_t)windows, "n_ctx", (json_int_t)n_ctx, "scored", (json_int_t)s->n);
     json_dumpf(j, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(j);
@@ -89,7 +93,8 @@ static int measure(struct engine *e, const struct perplexity_opts *o, int32_t *i
     linnet_model_get_info(e->model, &info);
     size_t n_ctx = linnet_context_n_ctx(e->ctx), windows = n / n_ctx, i;
     if (n < 2 * n_ctx)
-        return cli_fail("the text has %zu tokens; %zu are needed for two windows of %zu (--ctx)", n, 2 * n_ctx, n_ctx);
+        return cli_fail("the text has %zu tokens; %zu are needed for two windows of %zu (--ctx)", n,
+                        2 * n_ctx, n_ctx);
     if (o->chunks && (size_t)o->chunks < windows)
         windows = (size_t)o->chunks;
     struct score score = {0};
@@ -107,7 +112,8 @@ static int measure(struct engine *e, const struct perplexity_opts *o, int32_t *i
     if (score.n == 0)
         return CLI_FAILED;
     if (!isfinite(score.sum))
-        return cli_fail("a probability is not a number: the model's weights or activations overflow");
+        return cli_fail(
+            "a probability is not a number: the model's weights or activations overflow");
     report(o, &score, i, n_ctx);
     return i < windows ? CLI_FAILED : CLI_OK;
 }
@@ -160,8 +166,10 @@ const struct cli_command cmd_perplexity = {
     .name = "perplexity",
     .group = CLI_GROUP_MEASURE,
     .summary = "how well a model predicts a text",
-    .about = "Cuts the text into windows of --ctx tokens, begins each with BOS if the model wants one, and scores the second "
-             "half of each, as llama.cpp's tool does by default. The error is the standard error of the mean, through exp.",
+    .about = "Cuts the text into windows of --ctx tokens, begins each with BOS if the model wants "
+             "one, and scores the second "
+             "half of each, as llama.cpp's tool does by default. The error is the standard error "
+             "of the mean, through exp.",
     .args = args,
     .opts = opts,
     .opts_size = sizeof(struct perplexity_opts),

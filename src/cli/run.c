@@ -28,14 +28,15 @@ static bool on_text(void *user, const char *bytes, size_t n)
     return !*failed && !cli_interrupted;
 }
 
-
 static void print_speed(const linnet_generated *g)
 {
-    static const char *const why[] = {"token limit", "end of text", "stop text", "context full", "interrupted"};
+    static const char *const why[] = {"token limit", "end of text", "stop text", "context full",
+                                      "interrupted"};
     double p = g->prompt_seconds > 0 ? (double)g->n_prompt / g->prompt_seconds : 0;
     double d = g->decode_seconds > 0 ? (double)g->n_tokens / g->decode_seconds : 0;
-    fprintf(stderr, "%s[prompt %zu tokens, %.1f/s; generated %zu, %.1f/s; %s]%s\n", cli_style(stderr, CLI_DIM),
-            g->n_prompt, p, g->n_tokens, d, why[g->finish], cli_style(stderr, CLI_PLAIN));
+    fprintf(stderr, "%s[prompt %zu tokens, %.1f/s; generated %zu, %.1f/s; %s]%s\n",
+            cli_style(stderr, CLI_DIM), g->n_prompt, p, g->n_tokens, d, why[g->finish],
+            cli_style(stderr, CLI_PLAIN));
 }
 
 static linnet_status make_sampler(const struct run_opts *o, linnet_sampler **out, linnet_error *err)
@@ -46,11 +47,14 @@ static linnet_status make_sampler(const struct run_opts *o, linnet_sampler **out
     so.top_k = (int32_t)o->top_k;
     so.top_p = (float)o->top_p;
     so.min_p = (float)o->min_p;
-    so.seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)getpid() * 0x9E3779B97F4A7C15u ^ (uint64_t)(cli_seconds() * 1e9);
+    so.seed = o->seed >= 0
+                  ? (uint64_t)o->seed
+                  : (uint64_t)getpid() * 0x9E3779B97F4A7C15u ^ (uint64_t)(cli_seconds() * 1e9);
     return linnet_sampler_create(&so, out, err);
 }
 
-static int generate(struct engine *e, const struct run_opts *o, const int32_t *ids, size_t n, int32_t *pending)
+static int generate(struct engine *e, const struct run_opts *o, const int32_t *ids, size_t n,
+                    int32_t *pending)
 {
     linnet_error err;
     linnet_sampler *sampler;
@@ -164,22 +168,48 @@ static int run(const void *opts, int n_args, char **args)
 }
 
 static const struct cli_opt opts[] = {
-    {.flag = "--max-tokens", .letter = 'n', CLI_INT(struct run_opts, n, -1, INT32_MAX), .arg = "N", .def = "-1",
+    {.flag = "--max-tokens",
+     .letter = 'n',
+     CLI_INT(struct run_opts, n, -1, INT32_MAX),
+     .arg = "N",
+     .def = "-1",
      .help = "tokens to generate; -1: until the text ends"},
-    {.flag = "--temp", CLI_NUMBER(struct run_opts, temp, 0, 100), .arg = "T", .def = "0.8",
+    {.flag = "--temp",
+     CLI_NUMBER(struct run_opts, temp, 0, 100),
+     .arg = "T",
+     .def = "0.8",
      .help = "randomness; 0 always takes the likeliest token"},
-    {.flag = "--top-k", CLI_INT(struct run_opts, top_k, 0, INT32_MAX), .arg = "K", .def = "40",
+    {.flag = "--top-k",
+     CLI_INT(struct run_opts, top_k, 0, INT32_MAX),
+     .arg = "K",
+     .def = "40",
      .help = "choose from the K likeliest tokens; 0: from all"},
-    {.flag = "--top-p", CLI_NUMBER(struct run_opts, top_p, 0.000001, 1), .arg = "P", .def = "0.95",
+    {.flag = "--top-p",
+     CLI_NUMBER(struct run_opts, top_p, 0.000001, 1),
+     .arg = "P",
+     .def = "0.95",
      .help = "choose from the likeliest tokens that reach P together"},
-    {.flag = "--min-p", CLI_NUMBER(struct run_opts, min_p, 0, 1), .arg = "P", .def = "0.05",
+    {.flag = "--min-p",
+     CLI_NUMBER(struct run_opts, min_p, 0, 1),
+     .arg = "P",
+     .def = "0.05",
      .help = "drop tokens less than P times as likely as the likeliest"},
-    {.flag = "--seed", CLI_INT(struct run_opts, seed, -1, INT64_MAX), .arg = "N", .def = "-1",
+    {.flag = "--seed",
+     CLI_INT(struct run_opts, seed, -1, INT64_MAX),
+     .arg = "N",
+     .def = "-1",
      .help = "seed of the choices; -1: another one each time"},
-    {.flag = "--stop", CLI_LIST(struct run_opts, stop), .arg = "TEXT", .help = "end before this text; may be repeated"},
-    {.flag = "--special", CLI_FLAG(struct run_opts, special),
+    {.flag = "--stop",
+     CLI_LIST(struct run_opts, stop),
+     .arg = "TEXT",
+     .help = "end before this text; may be repeated"},
+    {.flag = "--special",
+     CLI_FLAG(struct run_opts, special),
      .help = "the prompt is trusted: names of control tokens become those"},
-    {.flag = "--session", CLI_TEXT(struct run_opts, session), .arg = "FILE", .hint = CLI_HINT_FILE,
+    {.flag = "--session",
+     CLI_TEXT(struct run_opts, session),
+     .arg = "FILE",
+     .hint = CLI_HINT_FILE,
      .help = "go on from this file if it exists, and save to it at the end"},
     ENGINE_OPTS(struct run_opts),
     {0},
@@ -187,7 +217,10 @@ static const struct cli_opt opts[] = {
 
 static const struct cli_arg args[] = {
     {.name = "MODEL", .help = "model file or name", .hint = CLI_HINT_MODEL},
-    {.name = "PROMPT", .help = "text to go on from; stdin when there is none", .optional = true, .repeated = true},
+    {.name = "PROMPT",
+     .help = "text to go on from; stdin when there is none",
+     .optional = true,
+     .repeated = true},
     {0},
 };
 
@@ -195,8 +228,10 @@ const struct cli_command cmd_run = {
     .name = "run",
     .group = CLI_GROUP_RUN,
     .summary = "generate text from a prompt",
-    .about = "The prompt is continued as it is, without a chat template. Text goes to stdout as it is made, figures to "
-             "stderr. Ctrl-C ends with what was made. Without --ctx the context is what the model was trained for.",
+    .about = "The prompt is continued as it is, without a chat template. Text goes to stdout as it "
+             "is made, figures to "
+             "stderr. Ctrl-C ends with what was made. Without --ctx the context is what the model "
+             "was trained for.",
     .args = args,
     .opts = opts,
     .opts_size = sizeof(struct run_opts),

@@ -61,8 +61,7 @@ static char *decode(const struct vocab *v, const int32_t *ids, size_t n, unsigne
     return NULL;
 }
 
-/* ---- base64
- * ----------------------------------------------------------------------------------------- */
+/* ---- base64 ---------------------------------------------------------------------------------- */
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -107,8 +106,7 @@ static bool base64_read(char *s, size_t n, size_t *n_out)
     return true;
 }
 
-/* ---- tokenize
- * --------------------------------------------------------------------------------------- */
+/* ---- tokenize -------------------------------------------------------------------------------- */
 
 struct tokenize_opts {
     bool add_special, parse_special, pieces, jsonl;
@@ -311,8 +309,7 @@ const struct cli_command cmd_tokenize = {
     .run = tokenize,
 };
 
-/* ---- detokenize
- * ------------------------------------------------------------------------------------- */
+/* ---- detokenize ------------------------------------------------------------------------------ */
 
 struct detokenize_opts {
     bool hide_special, stream;

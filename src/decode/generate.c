@@ -1,9 +1,9 @@
 /*
  * The generate loop: run the prompt, sample, give out text, run the token, until something ends it.
  *
- * Text goes through two filters: the detokeniser, which holds back unfinished characters, and the stop texts. When
- * generation ends for another reason than a stop text, both are emptied, so that no byte is lost and the text of a
- * stream is the text of the tokens.
+ * Text goes through two filters: the detokeniser, which holds back unfinished characters, and the
+ * stop texts. When generation ends for another reason than a stop text, both are emptied, so that
+ * no byte is lost and the text of a stream is the text of the tokens.
  */
 #include "decode/stop.h"
 #include "run/context.h"
@@ -22,7 +22,7 @@ struct writer {
     const struct vocab *v; /* NULL: no text is made */
     struct detok detok;
     struct stop_filter stop;
-    char *piece; /* [detok_room] */
+    char *piece;  /* [detok_room] */
     bool refused; /* the callback said to end */
 };
 
@@ -66,8 +66,8 @@ static linnet_status write_rest(struct writer *w, linnet_error *e)
     return s;
 }
 
-static linnet_status writer_init(struct writer *w, const linnet_generate_options *o, const struct vocab *v,
-                                 linnet_error *e)
+static linnet_status writer_init(struct writer *w, const linnet_generate_options *o,
+                                 const struct vocab *v, linnet_error *e)
 {
     *w = (struct writer){.o = o, .v = v};
     linnet_status s = stop_init(&w->stop, o->stop, o->n_stop, e);
@@ -85,8 +85,8 @@ static linnet_status run_one(linnet_session *s, const int32_t *tokens, size_t n,
 }
 
 /* Sample and write until something ends it; out->finish says what. */
-static linnet_status decode(linnet_session *s, linnet_sampler *sampler, struct writer *w, size_t last,
-                            linnet_generated *out, linnet_error *e)
+static linnet_status decode(linnet_session *s, linnet_sampler *sampler, struct writer *w,
+                            size_t last, linnet_generated *out, linnet_error *e)
 {
     const linnet_generate_options *o = w->o;
     struct linnet_context *c = s->ctx;
@@ -116,7 +116,8 @@ static linnet_status decode(linnet_session *s, linnet_sampler *sampler, struct w
             return LINNET_OK;
         status = run_one(s, &id, 1, e);
         if (status == LINNET_CONTEXT_FULL || status == LINNET_CANCELLED) {
-            out->finish = status == LINNET_CANCELLED ? LINNET_FINISH_CANCELLED : LINNET_FINISH_CONTEXT;
+            out->finish =
+                status == LINNET_CANCELLED ? LINNET_FINISH_CANCELLED : LINNET_FINISH_CONTEXT;
             return LINNET_OK;
         }
         if (status != LINNET_OK)
@@ -127,14 +128,17 @@ static linnet_status decode(linnet_session *s, linnet_sampler *sampler, struct w
     return LINNET_OK;
 }
 
-linnet_status linnet_generate(linnet_session *session, linnet_sampler *sampler, const int32_t *prompt,
-                              size_t n_prompt, const linnet_generate_options *options, linnet_generated *out,
+linnet_status linnet_generate(linnet_session *session, linnet_sampler *sampler,
+                              const int32_t *prompt, size_t n_prompt,
+                              const linnet_generate_options *options, linnet_generated *out,
                               linnet_error *error)
 {
     linnet_generate_options o;
     linnet_generate_defaults(&o);
     if (options && options->size != sizeof o)
-        return err_set(error, LINNET_INVALID, "linnet_generate_options of an unknown size: call linnet_generate_defaults() first");
+        return err_set(
+            error, LINNET_INVALID,
+            "linnet_generate_options of an unknown size: call linnet_generate_defaults() first");
     if (options)
         o = *options;
     *out = (linnet_generated){.finish = LINNET_FINISH_LENGTH, .pending = -1};

@@ -1,9 +1,9 @@
 /*
  * Samplers: from logits to a token.
  *
- * Candidates are cut down in the order top-k, top-p, min-p and sampled at the temperature, as llama.cpp does by
- * default. Probabilities that decide what is kept are those at temperature 1. Ties are broken by the lower id, so
- * that nothing depends on a sort's whims.
+ * Candidates are cut down in the order top-k, top-p, min-p and sampled at the temperature, as
+ * llama.cpp does by default. Probabilities that decide what is kept are those at temperature 1.
+ * Ties are broken by the lower id, so that nothing depends on a sort's whims.
  */
 #include "base/err.h"
 
@@ -35,7 +35,9 @@ linnet_status linnet_sampler_create(const linnet_sampler_options *options, linne
     linnet_sampler_options o;
     linnet_sampler_defaults(&o);
     if (options && options->size != sizeof o)
-        return err_set(error, LINNET_INVALID, "linnet_sampler_options of an unknown size: call linnet_sampler_defaults() first");
+        return err_set(
+            error, LINNET_INVALID,
+            "linnet_sampler_options of an unknown size: call linnet_sampler_defaults() first");
     if (options)
         o = *options;
     if (!(o.temp >= 0.0f && o.temp < INFINITY))
@@ -43,7 +45,8 @@ linnet_status linnet_sampler_create(const linnet_sampler_options *options, linne
     if (o.top_k < 0)
         return err_set(error, LINNET_INVALID, "top_k is %d; it must be 0 (off) or more", o.top_k);
     if (!(o.top_p > 0.0f && o.top_p <= 1.0f))
-        return err_set(error, LINNET_INVALID, "top_p is %g; it must be above 0 and at most 1", (double)o.top_p);
+        return err_set(error, LINNET_INVALID, "top_p is %g; it must be above 0 and at most 1",
+                       (double)o.top_p);
     if (!(o.min_p >= 0.0f && o.min_p <= 1.0f))
         return err_set(error, LINNET_INVALID, "min_p is %g; it must be in 0..1", (double)o.min_p);
     linnet_sampler *s = calloc(1, sizeof *s);
@@ -141,14 +144,15 @@ static size_t cut(const linnet_sampler *s, size_t n)
     return keep ? keep : 1;
 }
 
-linnet_status linnet_sampler_pick(linnet_sampler *s, const float *logits, size_t n_vocab, int32_t *token,
-                                  linnet_error *error)
+linnet_status linnet_sampler_pick(linnet_sampler *s, const float *logits, size_t n_vocab,
+                                  int32_t *token, linnet_error *error)
 {
     float max = -INFINITY;
     size_t best = 0;
     for (size_t i = 0; i < n_vocab; i++) {
         if (!(logits[i] < INFINITY))
-            return err_set(error, LINNET_NUMERIC, "logit %zu is %g: the model's weights or activations overflow", i,
+            return err_set(error, LINNET_NUMERIC,
+                           "logit %zu is %g: the model's weights or activations overflow", i,
                            (double)logits[i]);
         if (logits[i] > max) {
             max = logits[i];

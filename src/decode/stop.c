@@ -1,12 +1,14 @@
 /*
- * Stop texts. Held bytes are at most the longest stop text less one, plus what the last push brought.
+ * Stop texts. Held bytes are at most the longest stop text less one, plus what the last push
+ * brought.
  */
 #include "decode/stop.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-linnet_status stop_init(struct stop_filter *f, const char *const *stop, size_t n_stop, linnet_error *e)
+linnet_status stop_init(struct stop_filter *f, const char *const *stop, size_t n_stop,
+                        linnet_error *e)
 {
     *f = (struct stop_filter){.stop = stop, .n_stop = n_stop};
     for (size_t i = 0; i < n_stop; i++) {
@@ -68,8 +70,8 @@ static size_t first_possible(const struct stop_filter *f)
     return f->n_held;
 }
 
-linnet_status stop_push(struct stop_filter *f, const char *bytes, size_t n, const char **out, size_t *n_out,
-                        linnet_error *e)
+linnet_status stop_push(struct stop_filter *f, const char *bytes, size_t n, const char **out,
+                        size_t *n_out, linnet_error *e)
 {
     *out = "";
     *n_out = 0;

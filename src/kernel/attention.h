@@ -1,18 +1,15 @@
 /*
  * Attention of many queries over one KV head, for vector.h. The order of operations for one query:
  *
- *   page by page, ascending, from the page of `first` to the page of `last`, with m = -inf, l = 0, out = 0:
- *     s[i] = dot(q, k[i]) * scale          dot as struct kernels' dot; s[i] = -inf for keys not seen
- *     s[i] = softcap * tanh(s[i] / softcap)                                 if softcap > 0
- *     m' = max(m, max of s); c = exp(m - m'); p[i] = exp(s[i] - m')
- *     l = fma(l, c, sum of p); out = out * c                                sum in 16 lanes, as `sum`
- *     out = fma(p[i], v[i], out)                                            for the keys seen, ascending
- *     m = m'
- *   a sink s: m' = max(m, s); c = exp(m - m'); l = fma(l, c, exp(s - m')); out = out * c
- *   out = out * (1 / l)
+ *   page by page, ascending, from the page of `first` to the page of `last`, with m = -inf, l = 0,
+ * out = 0: s[i] = dot(q, k[i]) * scale          dot as struct kernels' dot; s[i] = -inf for keys
+ * not seen s[i] = softcap * tanh(s[i] / softcap)                                 if softcap > 0 m'
+ * = max(m, max of s); c = exp(m - m'); p[i] = exp(s[i] - m') l = fma(l, c, sum of p); out = out * c
+ * sum in 16 lanes, as `sum` out = fma(p[i], v[i], out) for the keys seen, ascending m = m' a sink
+ * s: m' = max(m, s); c = exp(m - m'); l = fma(l, c, exp(s - m')); out = out * c out = out * (1 / l)
  *
- * Queries run in blocks that share the conversion of keys and values to f32, a few rows at a time in
- * `scratch`. Nothing outside the seen positions is read. d_k and d_v are at most ATTN_MAX_DIM.
+ * Queries run in blocks that share the conversion of keys and values to f32, a few rows at a time
+ * in `scratch`. Nothing outside the seen positions is read. d_k and d_v are at most ATTN_MAX_DIM.
  */
 #ifndef LINNET_KERNEL_ATTENTION_H
 #define LINNET_KERNEL_ATTENTION_H
@@ -24,27 +21,30 @@ enum {
 
 struct attn_block {
     const struct attn_job *job;
-    size_t q0, n;          /* queries [q0, q0 + n) */
+    size_t q0, n;            /* queries [q0, q0 + n) */
     size_t width_k, width_v; /* d_k and d_v rounded up to whole vectors */
-    float *q;              /* [n][width_k], zeros after d_k */
-    float *out;            /* [n][width_v] */
-    float *s;              /* [n][KV_PAGE] scores, then probabilities */
-    float *rows;           /* [ATTN_ROWS][max(width_k, width_v)] */
+    float *q;                /* [n][width_k], zeros after d_k */
+    float *out;              /* [n][width_v] */
+    float *s;                /* [n][KV_PAGE] scores, then probabilities */
+    float *rows;             /* [ATTN_ROWS][max(width_k, width_v)] */
     float m[ATTN_BLOCK], l[ATTN_BLOCK];
 };
 
-/* The part of rows [r0, r0 + ATTN_ROWS) of page `page` that query i sees: [lo, hi), empty when lo >= hi. */
-static inline void attn_seen(const struct attn_block *b, size_t i, size_t page, size_t r0, size_t *lo,
-                             size_t *hi)
+/* The part of rows [r0, r0 + ATTN_ROWS) of page `page` that query i sees: [lo, hi), empty when lo
+ * >= hi. */
+static inline void attn_seen(const struct attn_block *b, size_t i, size_t page, size_t r0,
+                             size_t *lo, size_t *hi)
 {
     const size_t base = page * KV_PAGE + r0;
-    const size_t first = (size_t)b->job->first[b->q0 + i], end = (size_t)b->job->last[b->q0 + i] + 1;
+    const size_t first = (size_t)b->job->first[b->q0 + i],
+                 end = (size_t)b->job->last[b->q0 + i] + 1;
     *lo = first > base ? first - base : 0;
     *hi = end < base + ATTN_ROWS ? (end > base ? end - base : 0) : ATTN_ROWS;
 }
 
 /* What any query of the block sees of those rows. */
-static void attn_seen_by_any(const struct attn_block *b, size_t page, size_t r0, size_t *lo, size_t *hi)
+static void attn_seen_by_any(const struct attn_block *b, size_t page, size_t r0, size_t *lo,
+                             size_t *hi)
 {
     *lo = ATTN_ROWS;
     *hi = 0;
@@ -74,8 +74,8 @@ static void attn_convert(enum kv_type type, const uint8_t *src, size_t stride, f
 }
 
 /* Dot products of `nq` queries from q with 4 rows from k, to s[..][4]. */
-static inline __attribute__((always_inline)) void attn_dots(const float *q, const float *k, size_t width,
-                                                            float *s, size_t nq)
+static inline __attribute__((always_inline)) void attn_dots(const float *q, const float *k,
+                                                            size_t width, float *s, size_t nq)
 {
     vf acc[4 * 4];
     for (size_t i = 0; i < 4 * nq; i++)
@@ -105,8 +105,8 @@ static void attn_scores(struct attn_block *b, size_t page)
         if (lo >= hi)
             continue;
         const uint8_t *keys = job->pages[page] + job->k_off;
-        attn_convert(job->k_type, keys + r0 * job->k_stride, job->k_stride, b->rows, job->d_k, b->width_k,
-                     lo, hi);
+        attn_convert(job->k_type, keys + r0 * job->k_stride, job->k_stride, b->rows, job->d_k,
+                     b->width_k, lo, hi);
         for (size_t r = lo / 4 * 4; r < hi; r += 4) {
             const float *k = b->rows + r * b->width_k;
             float *s = b->s + r0 + r;
@@ -200,8 +200,8 @@ static void attn_values(struct attn_block *b, size_t page)
         for (size_t i = 0; i < b->n; i++) {
             attn_seen(b, i, page, r0, &lo, &hi);
             if (lo < hi)
-                attn_add_values(b->out + i * b->width_v, b->s + i * KV_PAGE + r0, b->rows, b->width_v,
-                                lo, hi);
+                attn_add_values(b->out + i * b->width_v, b->s + i * KV_PAGE + r0, b->rows,
+                                b->width_v, lo, hi);
         }
     }
 }

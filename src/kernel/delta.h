@@ -1,19 +1,21 @@
 /*
- * The gated delta rule over a block of state columns, for vector.h. The order of operations of one position, with
- * state S [d_k][columns] and each column by itself:
+ * The gated delta rule over a block of state columns, for vector.h. The order of operations of one
+ * position, with state S [d_k][columns] and each column by itself:
  *
- *   S[i] = S[i] * a[i]                                             a[i] = a where the decay is one number
- *   w0 = w1 = 0;  w0 = fma(S[i], k[i], w0) for even i, w1 = fma(S[i], k[i], w1) for odd i, ascending;  w = w0 + w1
- *   e = (v - w) * beta
- *   S[i] = fma(k[i], e, S[i]);  o0, o1 from S[i] and q[i] as w0, w1;  o = (o0 + o1) * scale
+ *   S[i] = S[i] * a[i]                                             a[i] = a where the decay is one
+ * number w0 = w1 = 0;  w0 = fma(S[i], k[i], w0) for even i, w1 = fma(S[i], k[i], w1) for odd i,
+ * ascending;  w = w0 + w1 e = (v - w) * beta S[i] = fma(k[i], e, S[i]);  o0, o1 from S[i] and q[i]
+ * as w0, w1;  o = (o0 + o1) * scale
  *
- * Always this step form, so the bits do not depend on how a text is cut. The second pass over S and the first of the
- * next position are one pass: S is read and written once a position and stays in L1 for the whole span.
+ * Always this step form, so the bits do not depend on how a text is cut. The second pass over S and
+ * the first of the next position are one pass: S is read and written once a position and stays in
+ * L1 for the whole span.
  */
 #ifndef LINNET_KERNEL_DELTA_H
 #define LINNET_KERNEL_DELTA_H
 
-/* Column vectors that share the loads of q, k and the decay: two where attention finds registers for 4 queries. */
+/* Column vectors that share the loads of q, k and the decay: two where attention finds registers
+ * for 4 queries. */
 enum { DELTA_VECS = ATTN_Q >= 4 ? 2 : 1 };
 
 /* One position's numbers. */
@@ -50,7 +52,8 @@ static inline void delta_store(float *p, vf x, size_t n)
 #define DELTA_INLINE static inline __attribute__((always_inline))
 
 /* Row s, the i-th, of the state: decayed, and read by k into w. */
-DELTA_INLINE void delta_decay(float *s, size_t i, const struct delta_at *p, bool each, size_t vecs, vf *w)
+DELTA_INLINE void delta_decay(float *s, size_t i, const struct delta_at *p, bool each, size_t vecs,
+                              vf *w)
 {
     const vf a = v_set(each ? p->decay[i] : p->decay[0]), k = v_set(p->k[i]);
     for (size_t c = 0; c < vecs; c++) {
@@ -61,7 +64,8 @@ DELTA_INLINE void delta_decay(float *s, size_t i, const struct delta_at *p, bool
 }
 
 /* Row s, the i-th, of the state: corrected by k and e, and read by q into o. */
-DELTA_INLINE void delta_correct(float *s, size_t i, const struct delta_at *p, size_t vecs, const vf *e, vf *o)
+DELTA_INLINE void delta_correct(float *s, size_t i, const struct delta_at *p, size_t vecs,
+                                const vf *e, vf *o)
 {
     const vf k = v_set(p->k[i]), q = v_set(p->q[i]);
     for (size_t c = 0; c < vecs; c++) {
@@ -72,8 +76,9 @@ DELTA_INLINE void delta_correct(float *s, size_t i, const struct delta_at *p, si
 }
 
 /* Both, of position p and of the one after it. */
-DELTA_INLINE void delta_both(float *s, size_t i, const struct delta_at *p, const struct delta_at *next,
-                             bool each, size_t vecs, const vf *e, vf *o, vf *w)
+DELTA_INLINE void delta_both(float *s, size_t i, const struct delta_at *p,
+                             const struct delta_at *next, bool each, size_t vecs, const vf *e,
+                             vf *o, vf *w)
 {
     const vf k = v_set(p->k[i]), q = v_set(p->q[i]);
     const vf a = v_set(each ? next->decay[i] : next->decay[0]), k2 = v_set(next->k[i]);
@@ -127,7 +132,8 @@ DELTA_INLINE void delta_columns(const struct delta_job *j, size_t col, size_t ve
             DELTA_ROWS(CORRECT);
         }
         for (size_t c = 0; c < vecs; c++)
-            delta_store(now.o + c * LANES, v_mul(v_add(o[0][c], o[1][c]), v_set(j->scale)), left - c * LANES);
+            delta_store(now.o + c * LANES, v_mul(v_add(o[0][c], o[1][c]), v_set(j->scale)),
+                        left - c * LANES);
     }
 #undef DECAY
 #undef BOTH
@@ -141,7 +147,8 @@ static void vec_delta(const struct delta_job *j)
         if (vecs == 1)
             j->decay_each ? delta_columns(j, col, 1, true) : delta_columns(j, col, 1, false);
         else
-            j->decay_each ? delta_columns(j, col, DELTA_VECS, true) : delta_columns(j, col, DELTA_VECS, false);
+            j->decay_each ? delta_columns(j, col, DELTA_VECS, true)
+                          : delta_columns(j, col, DELTA_VECS, false);
         col += vecs * LANES;
     }
 }

@@ -1,17 +1,20 @@
 /*
  * Kernels: the hot loops, behind one table of function pointers per instruction set.
  *
- * The contract that makes results reproducible: every output element is computed in one fixed order of
- * operations that is written here, whatever the number of columns, rows, threads or the position in a batch,
- * and every instruction set computes the same operations in the same order. So all tables give the same
- * bits, and a fast kernel is tested against the plain one with memcmp.
+ * The contract that makes results reproducible: every output element is computed in one fixed order
+ * of operations that is written here, whatever the number of columns, rows, threads or the position
+ * in a batch, and every instruction set computes the same operations in the same order. So all
+ * tables give the same bits, and a fast kernel is tested against the plain one with memcmp.
  *
- *   - No contraction by the compiler (-ffp-contract=off); `fma` below is a fused multiply-add, one rounding.
- *   - A reduction over n floats runs in 16 lanes: lane l takes elements l, l+16, l+32, ... in order (missing
- *     ones count as the neutral element), then lanes are folded by halves: l with l+8, l+4, l+2, l+1.
+ *   - No contraction by the compiler (-ffp-contract=off); `fma` below is a fused multiply-add, one
+ * rounding.
+ *   - A reduction over n floats runs in 16 lanes: lane l takes elements l, l+16, l+32, ... in order
+ * (missing ones count as the neutral element), then lanes are folded by halves: l with l+8, l+4,
+ * l+2, l+1.
  *   - A product with quantised weights is exact in integers inside a group, then one
  *     fma per group in index order (see struct matmul).
- *   - exp, tanh, sigmoid and the like are polynomials of our own, the same operations in every table.
+ *   - exp, tanh, sigmoid and the like are polynomials of our own, the same operations in every
+ * table.
  *
  * Matrices are seen in tiles of 16 rows: the unit of packing, of threading and of registers.
  */
@@ -25,11 +28,11 @@
 #include <stdint.h>
 
 enum {
-    TILE = 16,           /* rows of a matrix tile */
-    ACT_GROUP = 32,      /* activations per quantisation scale */
-    F32_PANEL = 64,      /* columns summed before a float product's partial sum is added to the total */
-    KV_PAGE = 64,        /* positions per KV page, and keys per step of the online softmax */
-    ATTN_MAX_DIM = 2048, /* most values of a key or value row */
+    TILE = 16,      /* rows of a matrix tile */
+    ACT_GROUP = 32, /* activations per quantisation scale */
+    F32_PANEL = 64, /* columns summed before a float product's partial sum is added to the total */
+    KV_PAGE = 64,   /* positions per KV page, and keys per step of the online softmax */
+    ATTN_MAX_DIM = 2048,         /* most values of a key or value row */
     KERNEL_SCRATCH = 256 * 1024, /* bytes of per-worker scratch every kernel may use, 64-aligned */
 };
 
@@ -39,12 +42,14 @@ struct matrix {
     size_t n_rows, n_cols;
     const uint8_t *data; /* rows in file layout, `row_bytes` apart; NULL once packed and dropped */
     size_t row_bytes;
-    const uint8_t *packed; /* [n_tiles] tiles of matrix_tile_bytes(), or NULL: then `data` is read */
-    float scale;           /* the product is multiplied by it (spec B3.17); 1 for most */
+    const uint8_t
+        *packed; /* [n_tiles] tiles of matrix_tile_bytes(), or NULL: then `data` is read */
+    float scale; /* the product is multiplied by it (spec B3.17); 1 for most */
 };
 
-/* Bytes of one packed tile of 16 rows; 0 for types that cannot be weights. The packed form of a matrix is
- * never larger than its file form plus the padding of the last tile and of at most 63 bytes twice per tile. */
+/* Bytes of one packed tile of 16 rows; 0 for types that cannot be weights. The packed form of a
+ * matrix is never larger than its file form plus the padding of the last tile and of at most 63
+ * bytes twice per tile. */
 size_t matrix_tile_bytes(const struct quant_type *type, size_t n_cols);
 /* Pack tiles [tile0, tile1) of m->data to dst (start of tile0), zero rows after n_rows. */
 void matrix_pack(const struct matrix *m, uint8_t *dst, size_t tile0, size_t tile1);
@@ -55,27 +60,30 @@ static inline size_t matrix_n_tiles(const struct matrix *m)
     return (m->n_rows + TILE - 1) / TILE;
 }
 
-/* Activations X [n_rows][width] prepared once for all products that read them. The memory is the caller's:
- * act_bytes(width) per row for the quantised part, 64-aligned. */
+/* Activations X [n_rows][width] prepared once for all products that read them. The memory is the
+ * caller's: act_bytes(width) per row for the quantised part, 64-aligned. */
 struct act {
     size_t n_rows, width;
     const float *x; /* [n_rows][x_stride] */
     size_t x_stride;
-    uint8_t *quant; /* [n_rows][act_bytes(width)]: per row, with width padded by zeros to 256: int8 q[width],
-                       float d[width/32], int16 sum16[width/16] (sums of 16 consecutive q) */
+    uint8_t
+        *quant; /* [n_rows][act_bytes(width)]: per row, with width padded by zeros to 256: int8
+                   q[width], float d[width/32], int16 sum16[width/16] (sums of 16 consecutive q) */
 };
 size_t act_bytes(size_t width);
 
 /*
  * One product: for each of `n` columns j, y[y_rows[j]] = scale * (W x[x_rows[j]]) (+ bias).
  *
- * Order, quantised weights: acc = 0; for each group g of the weight type in index order, with
- * s = sum over the group of w_q * x_q (exact, int32), d = the activation scale of the 32-block that g lies in:
+ * Order, quantised weights: acc = 0; for each group g of the weight type in index order, with s =
+ * sum over the group of w_q * x_q (exact, int32), d = the activation scale of the 32-block that g
+ * lies in:
  *     acc = fma((float)s * d, w_scale[g], acc)
  * and, for types with minima, then
  *     acc = fma(-(float)(sum of x_q over the group) * d, w_min[g], acc).
- * Order, f32/f16/bf16 weights: for each panel of F32_PANEL columns p = 0; p = fma(w[k], x[k], p) for k in
- * order; acc = acc + p. Then y = acc * scale (only when scale != 1) + bias (only when bias != NULL).
+ * Order, f32/f16/bf16 weights: for each panel of F32_PANEL columns p = 0; p = fma(w[k], x[k], p)
+ * for k in order; acc = acc + p. Then y = acc * scale (only when scale != 1) + bias (only when bias
+ * != NULL).
  */
 struct matmul {
     const struct matrix *w;
@@ -94,35 +102,41 @@ enum kv_type { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_TYPE_COUNT };
 size_t kv_row_bytes(enum kv_type type, size_t n);
 
 /*
- * Attention of n_q queries over one KV head. Query i sees keys first[i]..last[i] (inclusive; first > last
- * is not allowed). Keys lie in pages of KV_PAGE positions: position p is row p % KV_PAGE of page p / KV_PAGE.
- * score = dot(q, k) * scale; softcap > 0: score = softcap * tanh(score / softcap).
- * Online softmax page by page in order from the page of first[i]; a query's result does not depend on the
- * others of the job. sinks[i] (or NULL) is one more score without a value, taken in last.
+ * Attention of n_q queries over one KV head. Query i sees keys first[i]..last[i] (inclusive; first
+ * > last is not allowed). Keys lie in pages of KV_PAGE positions: position p is row p % KV_PAGE of
+ * page p / KV_PAGE. score = dot(q, k) * scale; softcap > 0: score = softcap * tanh(score /
+ * softcap). Online softmax page by page in order from the page of first[i]; a query's result does
+ * not depend on the others of the job. sinks[i] (or NULL) is one more score without a value, taken
+ * in last.
  */
 struct attn_job {
     size_t n_q;
-    const float *const *q; /* [n_q] -> [d_k] */
-    float *const *out;     /* [n_q] -> [d_v] */
+    const float *const *q;       /* [n_q] -> [d_k] */
+    float *const *out;           /* [n_q] -> [d_v] */
     const int32_t *first, *last; /* [n_q] */
     size_t d_k, d_v;
     enum kv_type k_type, v_type;
-    const uint8_t *const *pages; /* [page]; this head's key rows start at page + k_off, k_stride bytes apart, */
-    size_t k_off, v_off;         /* its value rows at page + v_off, v_stride apart. Keys and values may be the */
-    size_t k_stride, v_stride;   /* same bytes (MLA: values are a prefix of keys) */
+    const uint8_t *const
+        *pages; /* [page]; this head's key rows start at page + k_off, k_stride bytes apart, */
+    size_t k_off,
+        v_off; /* its value rows at page + v_off, v_stride apart. Keys and values may be the */
+    size_t k_stride, v_stride; /* same bytes (MLA: values are a prefix of keys) */
     float scale, softcap;
     const float *sinks; /* [n_q] or NULL */
 };
 
 /*
- * The gated delta rule of one head over `n` consecutive positions and n_cols of its value columns, in the step form:
+ * The gated delta rule of one head over `n` consecutive positions and n_cols of its value columns,
+ * in the step form:
  *     S = (I - beta k k^T) Diag(a) S + beta k v^T;  o = scale * S^T q
- * (Gated Delta Networks, arXiv 2412.06464, eq. 10, with one decay a a head; Kimi Linear, arXiv 2510.26692, eq. 1,
- * with one a row). Columns do not depend on each other. The order of operations is in kernel/delta.h.
+ * (Gated Delta Networks, arXiv 2412.06464, eq. 10, with one decay a a head; Kimi Linear, arXiv
+ * 2510.26692, eq. 1, with one a row). Columns do not depend on each other. The order of operations
+ * is in kernel/delta.h.
  */
 struct delta_job {
     size_t n, d_k, n_cols;
-    const float *q, *k, *v; /* [d_k], [d_k], [n_cols] of the first position; the next ones x_stride floats apart */
+    const float *q, *k,
+        *v; /* [d_k], [d_k], [n_cols] of the first position; the next ones x_stride floats apart */
     size_t x_stride;
     const float *decay; /* [1], or [d_k] with decay_each, in (0, 1] */
     size_t decay_stride;
@@ -135,8 +149,8 @@ struct delta_job {
     float *state; /* [d_k][n_cols rounded up to TILE]; columns after n_cols are 0 and stay 0 */
 };
 
-/* One token's vectors [m] for a head of the delta rule of RWKV-7: what is looked for in the state and then taken
- * out of it, how the state decays, what is put in, what is read. */
+/* One token's vectors [m] for a head of the delta rule of RWKV-7: what is looked for in the state
+ * and then taken out of it, how the state decays, what is put in, what is read. */
 struct wkv_row {
     const float *seek, *drop, *decay, *key, *read;
 };
@@ -145,8 +159,9 @@ struct kernels {
     const char *name; /* "generic", "avx2", "avx512", "avx512vnni", "neon", "dotprod" */
     bool (*supported)(void);
 
-    /* Fill quant of rows [row0, row1): per 32 values d = max|x| / 127, q = round to nearest even of x * (1/d)
-     * (d == 0: all 0). Non-finite input gives d = NaN, so that it is seen in the product. */
+    /* Fill quant of rows [row0, row1): per 32 values d = max|x| / 127, q = round to nearest even of
+     * x * (1/d) (d == 0: all 0). Non-finite input gives d = NaN, so that it is seen in the
+     * product. */
     void (*quantise)(const struct act *a, size_t row0, size_t row1);
     /* Tiles [tile0, tile1) of a product. `scratch` is KERNEL_SCRATCH bytes of this worker's own. */
     void (*matmul)(const struct matmul *job, size_t tile0, size_t tile1, void *scratch);
@@ -154,7 +169,8 @@ struct kernels {
     /* y = x / sqrt(mean(x^2) + eps) * w; w may be NULL. y may be x. */
     void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps);
     /* y = (x - mean) / sqrt(var + eps) * w + b; w, b may be NULL. */
-    void (*layer_norm)(float *y, const float *x, const float *w, const float *b, size_t n, float eps);
+    void (*layer_norm)(float *y, const float *x, const float *w, const float *b, size_t n,
+                       float eps);
     /* y = x / sqrt(sum(x^2) + eps) */
     void (*l2_norm)(float *y, const float *x, size_t n, float eps);
     void (*softmax)(float *x, size_t n); /* in place, maximum subtracted */
@@ -164,9 +180,10 @@ struct kernels {
     void (*add)(float *y, const float *a, const float *b, size_t n);
     void (*mul)(float *y, const float *a, const float *b, size_t n);
     void (*scale)(float *y, const float *a, float s, size_t n);
-    void (*axpy)(float *y, float s, const float *x, size_t n); /* y = fma(s, x, y) */
+    void (*axpy)(float *y, float s, const float *x, size_t n);      /* y = fma(s, x, y) */
     void (*softcap)(float *y, const float *x, float cap, size_t n); /* cap * tanh(x / cap) */
-    void (*lerp)(float *y, const float *a, const float *b, const float *w, size_t n); /* y = fma(b - a, w, a) */
+    void (*lerp)(float *y, const float *a, const float *b, const float *w,
+                 size_t n); /* y = fma(b - a, w, a) */
     /* elementwise; y may be x */
     void (*silu)(float *y, const float *x, size_t n);
     void (*gelu)(float *y, const float *x, size_t n);     /* tanh form */
@@ -179,8 +196,9 @@ struct kernels {
     /* y = act(gate) * up */
     void (*silu_mul)(float *y, const float *gate, const float *up, size_t n);
     void (*gelu_mul)(float *y, const float *gate, const float *up, size_t n);
-    /* Rotate the first n_rot of x in place: pairs (2i, 2i+1), or with neox (i, i + n_rot/2); cos and sin
-     * are [n_rot/2]. (a, b) -> (a*c - b*s, a*s + b*c) as fma(a, c, -(b*s)), fma(a, s, b*c). */
+    /* Rotate the first n_rot of x in place: pairs (2i, 2i+1), or with neox (i, i + n_rot/2); cos
+     * and sin are [n_rot/2]. (a, b) -> (a*c - b*s, a*s + b*c) as fma(a, c, -(b*s)), fma(a, s,
+     * b*c). */
     void (*rope)(float *x, const float *cos, const float *sin, size_t n_rot, bool neox);
 
     void (*kv_store)(enum kv_type type, const float *x, uint8_t *dst, size_t n);
@@ -188,19 +206,22 @@ struct kernels {
     void (*attention)(const struct attn_job *job, void *scratch);
     void (*delta)(const struct delta_job *job);
 
-    /* Recurrences, one token each, over a state s [m][n] in place; y [n] is what is read from it. Sums over
-     * j = 0..m-1 start at 0 and run in that order; columns do not see each other.
-     * scan:      s[j] = fma(b[j], x, decay * s[j]); y = sum of fma(c[j], s[j], .)
-     * scan_each: the same with the decay exp(dt * a[j]) of each element; a [m][n], dt [n]. */
-    void (*scan)(float *s, float *y, const float *x, float decay, const float *b, const float *c, size_t m, size_t n);
-    void (*scan_each)(float *s, float *y, const float *x, const float *dt, const float *a, const float *b,
-                      const float *c, size_t m, size_t n);
-    /* t = sum of fma(seek[j], s[j], .); s[j] = fma(key[j], value, fma(-drop[j], t, decay[j] * s[j]));
-     * y = sum of fma(read[j], s[j], .); value [n] */
-    void (*wkv)(float *s, float *y, const struct wkv_row *t, const float *value, size_t m, size_t n);
+    /* Recurrences, one token each, over a state s [m][n] in place; y [n] is what is read from it.
+     * Sums over j = 0..m-1 start at 0 and run in that order; columns do not see each other. scan:
+     * s[j] = fma(b[j], x, decay * s[j]); y = sum of fma(c[j], s[j], .) scan_each: the same with the
+     * decay exp(dt * a[j]) of each element; a [m][n], dt [n]. */
+    void (*scan)(float *s, float *y, const float *x, float decay, const float *b, const float *c,
+                 size_t m, size_t n);
+    void (*scan_each)(float *s, float *y, const float *x, const float *dt, const float *a,
+                      const float *b, const float *c, size_t m, size_t n);
+    /* t = sum of fma(seek[j], s[j], .); s[j] = fma(key[j], value, fma(-drop[j], t, decay[j] *
+     * s[j])); y = sum of fma(read[j], s[j], .); value [n] */
+    void (*wkv)(float *s, float *y, const struct wkv_row *t, const float *value, size_t m,
+                size_t n);
 
-    /* The limits of the machine, for measurements beside which a speed can be judged. Integer and float
-     * multiply-adds in registers, the fastest this table uses; bytes read from memory, size a multiple of
+    /* The limits of the machine, for measurements beside which a speed can be judged. Integer and
+     * float multiply-adds in registers, the fastest this table uses; bytes read from memory, size a
+     * multiple of
      * 512. Each returns what was done: operations (a multiply-add is two), operations, bytes. */
     uint64_t (*spin_int8)(uint64_t rounds);
     uint64_t (*spin_f32)(uint64_t rounds);

@@ -1,9 +1,10 @@
 /*
- * Packed matrices: the layout of a tile (tile.h), writing it, and reading rows back from either form.
+ * Packed matrices: the layout of a tile (tile.h), writing it, and reading rows back from either
+ * form.
  *
- * A packed tile is never larger than the same rows in the file, but for two roundings up to 64 bytes (heads of
- * the last run and end of the tile, so that every vector load is aligned). Also the sizes of activation rows and of KV
- * rows, which belong to no instruction set.
+ * A packed tile is never larger than the same rows in the file, but for two roundings up to 64
+ * bytes (heads of the last run and end of the tile, so that every vector load is aligned). Also the
+ * sizes of activation rows and of KV rows, which belong to no instruction set.
  */
 #include "kernel/tile.h"
 
@@ -35,14 +36,16 @@ static const uint8_t place_q2_k[21] = {
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 0,
 };
 
-/* q3_K: scales, then per quad the first unit of pairs and the one of third bits, then the other pairs. */
+/* q3_K: scales, then per quad the first unit of pairs and the one of third bits, then the other
+ * pairs. */
 static const uint8_t place_q3_k[27] = {
-    4,  6,  8,  10, 12, 14, 16, 18,                                 /* third bits */
-    3,  5,  7,  9,  11, 13, 15, 17, 19, 20, 21, 22, 23, 24, 25, 26, /* pairs */
-    0,  1,  2,                                                      /* scales */
+    4, 6, 8, 10, 12, 14, 16, 18,                                 /* third bits */
+    3, 5, 7, 9,  11, 13, 15, 17, 19, 20, 21, 22, 23, 24, 25, 26, /* pairs */
+    0, 1, 2,                                                     /* scales */
 };
 
-/* q5_K: d and scales, then each of 8 units of fifth bits before the first unit of nibbles it goes with. */
+/* q5_K: d and scales, then each of 8 units of fifth bits before the first unit of nibbles it goes
+ * with. */
 static const uint8_t place_q5_k[44] = {
     0,  1,  2,  3,  4,  6,  8,  10, 12, 14, 16, 18, 5,  7,  9,  11, 13, 15, 17, 19, 20, 21,
     22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
@@ -78,7 +81,8 @@ struct tile_layout tile_layout(const struct quant_type *type, size_t n_cols)
     while (l.run * TILE * l.head % 64 != 0)
         l.run *= 2;
     l.run_bytes = l.run * TILE * type->block_bytes;
-    l.bytes = l.n_blocks ? round_up(tile_body(&l, l.n_blocks - 1) + l.units * TILE * l.unit, 64) : 0;
+    l.bytes =
+        l.n_blocks ? round_up(tile_body(&l, l.n_blocks - 1) + l.units * TILE * l.unit, 64) : 0;
     l.place = place_of(type->id);
     return l;
 }
@@ -115,8 +119,8 @@ static void clear_lane(const struct tile_layout *l, uint8_t *dst, size_t units)
 }
 
 /* Blocks [b, b + n) of row r, which is not in the matrix when src is NULL. */
-static void pack_row(const struct tile_layout *l, const uint8_t *src, size_t n, uint8_t *dst, size_t b,
-                     size_t r)
+static void pack_row(const struct tile_layout *l, const uint8_t *src, size_t n, uint8_t *dst,
+                     size_t b, size_t r)
 {
     const size_t gap = l->head_at == 0 ? l->head : 0, block_bytes = l->head + l->units * l->unit;
     size_t units = l->units;
@@ -137,10 +141,11 @@ static void pack_row(const struct tile_layout *l, const uint8_t *src, size_t n, 
     }
 }
 
-void tile_pack(const struct matrix *m, const struct tile_layout *to, size_t tile, size_t b0, size_t n,
-               uint8_t *dst, size_t at)
+void tile_pack(const struct matrix *m, const struct tile_layout *to, size_t tile, size_t b0,
+               size_t n, uint8_t *dst, size_t at)
 {
-    /* A span at a time, so that what is written stays in the first-level cache until all rows are in. */
+    /* A span at a time, so that what is written stays in the first-level cache until all rows are
+     * in. */
     const size_t run = SPAN / m->type->block;
     for (size_t b = 0; b < n; b += run) {
         const size_t count = n - b < run ? n - b : run;

@@ -2,15 +2,15 @@
  * Matrix products in vector operations, for a file that has included a vec_*.h and defines
  *
  *     BLOCK                        columns of X that a product keeps in registers
- *     EIGHT_BITS                   bias of types with eight bits: 128, or 0 when dot_bytes takes signed bytes
- *     dot_bytes(sum, w, x, eight)  sum += four products of bytes per lane, exactly; `eight` is a constant that
- *                                  tells that the weights w may need eight bits, x points to 4 int8
+ *     EIGHT_BITS                   bias of types with eight bits: 128, or 0 when dot_bytes takes
+ * signed bytes dot_bytes(sum, w, x, eight)  sum += four products of bytes per lane, exactly;
+ * `eight` is a constant that tells that the weights w may need eight bits, x points to 4 int8
  *     INT_PRODUCTS                 (optional) its own int_products() for many columns
  *
- * Many columns: tiles are unpacked SPAN columns of W at a time, TILES tiles together, into a scratch that
- * stays in the first-level cache while all columns of X pass by in blocks of BLOCK; the partial sums of
- * 16 rows x BLOCK columns are in registers over a span and in `sums` between spans.
- * One column: unpacking and product are fused; no weight is written back.
+ * Many columns: tiles are unpacked SPAN columns of W at a time, TILES tiles together, into a
+ * scratch that stays in the first-level cache while all columns of X pass by in blocks of BLOCK;
+ * the partial sums of 16 rows x BLOCK columns are in registers over a span and in `sums` between
+ * spans. One column: unpacking and product are fused; no weight is written back.
  *
  * The order of operations is that of struct matmul.
  */
@@ -20,8 +20,8 @@
 #include "kernel/unpack.h"
 
 enum {
-    TILES = 4,     /* tiles that share a pass over X */
-    CHUNK = 512,   /* columns of X per unpacking of W */
+    TILES = 4,       /* tiles that share a pass over X */
+    CHUNK = 512,     /* columns of X per unpacking of W */
     MAX_SPANS = 512, /* for the fused product of one column: n_cols up to 131,072 */
 };
 
@@ -40,7 +40,8 @@ struct scratch {
     uint8_t packed[TILE * SPAN * 4 + 64]; /* a span of a matrix that is not packed */
 };
 _Static_assert(sizeof(struct scratch) <= KERNEL_SCRATCH, "scratch is large enough");
-_Static_assert(MAX_SPANS * sizeof(struct column) + sizeof(struct span) <= KERNEL_SCRATCH, "also for one");
+_Static_assert(MAX_SPANS * sizeof(struct column) + sizeof(struct span) <= KERNEL_SCRATCH,
+               "also for one");
 
 /* Blocks of a packed tile from some column on. */
 struct source {
@@ -75,7 +76,8 @@ INLINE vf steps(vf acc, const struct sink *k, int n, size_t g, size_t group, boo
 {
     UNROLL
     for (int i = 0; i < n; i++) {
-        acc = step(acc, k->sum[i], c->d[(g + (size_t)i) * group / ACT_GROUP], s->scale[g + (size_t)i]);
+        acc = step(acc, k->sum[i], c->d[(g + (size_t)i) * group / ACT_GROUP],
+                   s->scale[g + (size_t)i]);
         if (has_min)
             acc = step_min(acc, c->minus[g + (size_t)i], s->min[g + (size_t)i]);
     }
@@ -90,9 +92,9 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
 }
 
 /*
- * The two functions of a type. HEADS fills the span's scales from the heads at src, SCALES(span, body, block)
- * from the body of a block; a block is PIECES pieces of GROUPS groups of GROUP columns, each unpacked by
- * INTS(sink, body of the block, piece).
+ * The two functions of a type. HEADS fills the span's scales from the heads at src, SCALES(span,
+ * body, block) from the body of a block; a block is PIECES pieces of GROUPS groups of GROUP
+ * columns, each unpacked by INTS(sink, body of the block, piece).
  */
 #define DEFINE_FORM(type, GROUP, GROUPS, PIECES, UNITS, BITS, BIAS, MIN, HEADS, SCALES, INTS)      \
     static void unpack_##type(const struct source *src, size_t n_blocks, struct span *s)           \
@@ -172,8 +174,8 @@ DEFINE_FORM(q2_0, 32, 2, 1, 4, 4, 1, false, NO_HEADS, SAME_SCALES2, ONE_Q2_0)
 DEFINE_FORM(q2_0_g128, 32, 2, 2, 8, 4, 1, false, NO_HEADS, SAME_SCALES4, PIECE_Q2_0)
 
 /* Types without a form of their own, by the type's plain C unpack. */
-static void unpack_any(const struct matrix *w, const struct tile_layout *l, const uint8_t *tile, size_t b0,
-                       size_t n_blocks, struct span *s)
+static void unpack_any(const struct matrix *w, const struct tile_layout *l, const uint8_t *tile,
+                       size_t b0, size_t n_blocks, struct span *s)
 {
     const struct quant_type *type = w->type;
     const size_t groups = type->block / type->group;
@@ -224,7 +226,8 @@ static struct form form_of(const struct quant_type *type)
 }
 
 /* Column data of row r of X from column k0 on; rows are padded to whole spans. */
-static void prepare(struct column *c, const struct act *x, size_t r, size_t k0, const struct form *f)
+static void prepare(struct column *c, const struct act *x, size_t r, size_t k0,
+                    const struct form *f)
 {
     const float *d = act_d(x, r) + k0 / ACT_GROUP;
     const int16_t *sum16 = act_sum16(x, r) + k0 / 16;
@@ -245,11 +248,10 @@ static void prepare(struct column *c, const struct act *x, size_t r, size_t k0, 
 }
 
 /* `sums` of 16 rows and n columns += n_groups groups of a span. */
-typedef void product_fn(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
-                        float (*sums)[TILE]);
+typedef void product_fn(const struct span *s, const int8_t *const *x, const struct column *c,
+                        size_t n_groups, float (*sums)[TILE]);
 
-#define EACH_TO_4(M, ...)                                                                          \
-    M(1, __VA_ARGS__) M(2, __VA_ARGS__) M(3, __VA_ARGS__) M(4, __VA_ARGS__)
+#define EACH_TO_4(M, ...) M(1, __VA_ARGS__) M(2, __VA_ARGS__) M(3, __VA_ARGS__) M(4, __VA_ARGS__)
 #if BLOCK == 8
 #define EACH_N(M, ...)                                                                             \
     EACH_TO_4(M, __VA_ARGS__)                                                                      \
@@ -264,8 +266,8 @@ static product_fn *const *int_products(const struct form *f);
 #ifndef INT_PRODUCTS
 
 /* n, group and has_min are constants */
-INLINE void int_product(const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,
-                        float (*sums)[TILE], int n, int group, bool has_min)
+INLINE void int_product(const struct span *s, const int8_t *const *x, const struct column *c,
+                        size_t n_groups, float (*sums)[TILE], int n, int group, bool has_min)
 {
     vf acc[BLOCK];
     const int8_t *xs[BLOCK];
@@ -326,8 +328,8 @@ static product_fn *const *int_products(const struct form *f)
 #endif
 
 /* Blocks [b0, b0 + n) of a tile, packed to `copy` first when the matrix is not. */
-static struct source source_at(const struct matrix *w, const struct tile_layout *l, size_t tile, size_t b0,
-                               size_t n, uint8_t *copy)
+static struct source source_at(const struct matrix *w, const struct tile_layout *l, size_t tile,
+                               size_t b0, size_t n, uint8_t *copy)
 {
     if (w->packed) {
         const uint8_t *p = w->packed + tile * l->bytes;
@@ -345,8 +347,8 @@ static size_t block_size(size_t n)
     return (n + blocks - 1) / blocks;
 }
 
-static void unpack_span(const struct matmul *job, const struct tile_layout *l, const struct form *f, size_t tile,
-                        size_t b0, size_t n_blocks, struct span *s, uint8_t *copy)
+static void unpack_span(const struct matmul *job, const struct tile_layout *l, const struct form *f,
+                        size_t tile, size_t b0, size_t n_blocks, struct span *s, uint8_t *copy)
 {
     const struct matrix *w = job->w;
     if (f->unpack) {
@@ -362,8 +364,8 @@ static void unpack_span(const struct matmul *job, const struct tile_layout *l, c
 }
 
 /* Quantised weights, columns [j0, j0 + n), tiles [tile, tile + n_tiles). */
-static void many_columns(const struct matmul *job, const struct form *f, size_t tile, size_t n_tiles,
-                         size_t j0, size_t n, struct scratch *t)
+static void many_columns(const struct matmul *job, const struct form *f, size_t tile,
+                         size_t n_tiles, size_t j0, size_t n, struct scratch *t)
 {
     const struct matrix *w = job->w;
     const struct tile_layout l = tile_layout(w->type, w->n_cols);
@@ -393,7 +395,8 @@ static void many_columns(const struct matmul *job, const struct form *f, size_t 
             matmul_finish(job, (tile + i) * TILE, j0 + j, t->sums[i][j]);
 }
 
-static void one_column(const struct matmul *job, const struct form *f, size_t tile0, size_t tile1, void *scratch)
+static void one_column(const struct matmul *job, const struct form *f, size_t tile0, size_t tile1,
+                       void *scratch)
 {
     const struct matrix *w = job->w;
     const struct tile_layout l = tile_layout(w->type, w->n_cols);
@@ -407,7 +410,8 @@ static void one_column(const struct matmul *job, const struct form *f, size_t ti
         for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
             const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
             const struct source src = source_at(w, &l, tile, b0, n_blocks, NULL);
-            f->dot(&src, n_blocks, s, act_q(job->x, row) + b0 * w->type->block, &columns[b0 / run], acc);
+            f->dot(&src, n_blocks, s, act_q(job->x, row) + b0 * w->type->block, &columns[b0 / run],
+                   acc);
         }
         matmul_finish(job, tile * TILE, 0, acc);
     }
@@ -426,8 +430,8 @@ INLINE vf float_weights(const uint8_t *body, size_t k, uint32_t id)
 }
 
 /* 16 rows x n columns over n_k columns of W; n and id are constants. */
-INLINE void float_product(const uint8_t *body, const float *const *x, size_t n_k, float (*sums)[TILE], int n,
-                          uint32_t id)
+INLINE void float_product(const uint8_t *body, const float *const *x, size_t n_k,
+                          float (*sums)[TILE], int n, uint32_t id)
 {
     vf acc[BLOCK];
     const float *xs[BLOCK];
@@ -473,15 +477,17 @@ static float_fn *const float_f32[BLOCK] = {EACH_N(FLOAT_NAME, F32)};
 static float_fn *const float_f16[BLOCK] = {EACH_N(FLOAT_NAME, F16)};
 static float_fn *const float_bf16[BLOCK] = {EACH_N(FLOAT_NAME, BF16)};
 
-static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles, size_t j0, size_t n,
-                          struct scratch *t)
+static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles, size_t j0,
+                          size_t n, struct scratch *t)
 {
     const struct matrix *w = job->w;
     const uint32_t id = w->type->id;
     const struct tile_layout l = tile_layout(w->type, w->n_cols);
     /* with few columns the weights are converted in registers */
     const bool convert = id != QUANT_F32 && n > 2 * BLOCK;
-    float_fn *const *by_n = id == QUANT_F32 || convert ? float_f32 : id == QUANT_F16 ? float_f16 : float_bf16;
+    float_fn *const *by_n = id == QUANT_F32 || convert ? float_f32
+                            : id == QUANT_F16          ? float_f16
+                                                       : float_bf16;
     for (size_t i = 0; i < n_tiles; i++)
         memset(t->sums[i], 0, n * sizeof t->sums[i][0]);
     for (size_t k0 = 0; k0 < w->n_cols; k0 += SPAN) {
@@ -492,8 +498,9 @@ static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles,
             body[i] = source_at(w, &l, tile + i, k0, n_k, convert ? t->packed : panel).body;
             if (convert) {
                 for (size_t k = 0; k < n_k; k++)
-                    v_store(t->panel[i][k], id == QUANT_F16 ? float_weights(body[i], k, QUANT_F16)
-                                                                    : float_weights(body[i], k, QUANT_BF16));
+                    v_store(t->panel[i][k], id == QUANT_F16
+                                                ? float_weights(body[i], k, QUANT_F16)
+                                                : float_weights(body[i], k, QUANT_BF16));
                 body[i] = panel;
             }
         }

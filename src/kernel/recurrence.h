@@ -1,15 +1,16 @@
 /*
  * One token of a recurrence, written once in 16-lane vector operations and included by vector.h.
  *
- * A state is a matrix s [m][n] whose n columns do not see each other. A vector of columns goes down all rows
- * before the next one starts, so what is summed over rows stays in registers; two vectors go side by side, which
- * hides the latency of the sums. The order of a sum is that of the rows, whatever n is.
+ * A state is a matrix s [m][n] whose n columns do not see each other. A vector of columns goes down
+ * all rows before the next one starts, so what is summed over rows stays in registers; two vectors
+ * go side by side, which hides the latency of the sums. The order of a sum is that of the rows,
+ * whatever n is.
  */
 #ifndef LINNET_KERNEL_RECURRENCE_H
 #define LINNET_KERNEL_RECURRENCE_H
 
-/* BODY(V, LOAD, STORE) for the vectors of n columns: pairs with V = 2, then one or none with V = 1. Whole vectors
- * only; the rest is left to LOAD_REST and STORE_REST with V = 1. */
+/* BODY(V, LOAD, STORE) for the vectors of n columns: pairs with V = 2, then one or none with V = 1.
+ * Whole vectors only; the rest is left to LOAD_REST and STORE_REST with V = 1. */
 #define FOR_COLUMNS(i, n, BODY)                                                                    \
     do {                                                                                           \
         size_t i = 0;                                                                              \
@@ -21,14 +22,14 @@
             i += LANES;                                                                            \
         }                                                                                          \
         if (i < (n)) {                                                                             \
-            const size_t rest_ = (n) - i;                                                          \
+            const size_t rest_ = (n)-i;                                                            \
             BODY(1, LOAD_REST, STORE_REST)                                                         \
         }                                                                                          \
     } while (0)
 #define EACH_V(V) for (size_t v = 0; v < V; v++)
 
-static void vec_scan(float *s, float *y, const float *x, float decay, const float *b, const float *c, size_t m,
-                     size_t n)
+static void vec_scan(float *s, float *y, const float *x, float decay, const float *b,
+                     const float *c, size_t m, size_t n)
 {
     const vf d = v_set(decay);
 #define BODY(V, LOAD, STORE)                                                                       \
@@ -53,8 +54,8 @@ static void vec_scan(float *s, float *y, const float *x, float decay, const floa
 #undef BODY
 }
 
-static void vec_scan_each(float *s, float *y, const float *x, const float *dt, const float *a, const float *b,
-                          const float *c, size_t m, size_t n)
+static void vec_scan_each(float *s, float *y, const float *x, const float *dt, const float *a,
+                          const float *b, const float *c, size_t m, size_t n)
 {
 #define BODY(V, LOAD, STORE)                                                                       \
     vf vx[V], vdt[V], sum[V];                                                                      \
@@ -80,7 +81,8 @@ static void vec_scan_each(float *s, float *y, const float *x, const float *dt, c
 #undef BODY
 }
 
-static void vec_wkv(float *s, float *y, const struct wkv_row *t, const float *value, size_t m, size_t n)
+static void vec_wkv(float *s, float *y, const struct wkv_row *t, const float *value, size_t m,
+                    size_t n)
 {
 #define BODY(V, LOAD, STORE)                                                                       \
     vf vv[V], seen[V], sum[V];                                                                     \

@@ -1,21 +1,22 @@
 /*
  * Memory layouts that only kernels see: packed weight tiles and quantised activation rows.
  *
- * A packed tile holds TILE rows of a matrix. Each file block of a row is cut in two: `head` bytes (what is
- * left of its size modulo 4: the f16 scale of most types, one byte for MXFP4) and a body of whole 4-byte
- * units. The tile is a sequence of runs of blocks, each
+ * A packed tile holds TILE rows of a matrix. Each file block of a row is cut in two: `head` bytes
+ * (what is left of its size modulo 4: the f16 scale of most types, one byte for MXFP4) and a body
+ * of whole 4-byte units. The tile is a sequence of runs of blocks, each
  *
  *     heads   [blocks][TILE][head bytes]          then zeros up to a multiple of 64 bytes
  *     bodies  [blocks][units][TILE][unit bytes]
  *
- * and ends with zeros up to a multiple of 64 bytes. One 64-byte load takes the same 4 bytes of all 16 rows:
- * 4 consecutive int8, or 4 pairs of nibbles that belong to two runs of 4 elements, which is what a 4-way
- * integer dot instruction wants. f16 and bf16 have units of 2 bytes. Units are in the order in which kernels
- * read them, so that a pass over a tile is one ascending stream: that is what the prefetchers of processors
- * follow, and worth a factor of two to three in reading speed against two or three streams.
+ * and ends with zeros up to a multiple of 64 bytes. One 64-byte load takes the same 4 bytes of all
+ * 16 rows: 4 consecutive int8, or 4 pairs of nibbles that belong to two runs of 4 elements, which
+ * is what a 4-way integer dot instruction wants. f16 and bf16 have units of 2 bytes. Units are in
+ * the order in which kernels read them, so that a pass over a tile is one ascending stream: that is
+ * what the prefetchers of processors follow, and worth a factor of two to three in reading speed
+ * against two or three streams.
  *
- * Nothing is converted: the packed form has the size of the file form, one packer serves every type, and a
- * row is found again by reading it back.
+ * Nothing is converted: the packed form has the size of the file form, one packer serves every
+ * type, and a row is found again by reading it back.
  */
 #ifndef LINNET_KERNEL_TILE_H
 #define LINNET_KERNEL_TILE_H
@@ -43,10 +44,10 @@ struct tile_layout {
 
 struct tile_layout tile_layout(const struct quant_type *type, size_t n_cols);
 
-/* Blocks [b0, b0 + n) of one tile from rows in file layout: `dst` is a tile of `to`, where they become blocks
- * [at, at + n). Rows after n_rows are zero. */
-void tile_pack(const struct matrix *m, const struct tile_layout *to, size_t tile, size_t b0, size_t n,
-               uint8_t *dst, size_t at);
+/* Blocks [b0, b0 + n) of one tile from rows in file layout: `dst` is a tile of `to`, where they
+ * become blocks [at, at + n). Rows after n_rows are zero. */
+void tile_pack(const struct matrix *m, const struct tile_layout *to, size_t tile, size_t b0,
+               size_t n, uint8_t *dst, size_t at);
 
 /* Blocks [b, b + n) of row r of a packed tile, in file layout. */
 void tile_blocks(const struct tile_layout *l, const uint8_t *tile, size_t r, size_t b, size_t n,
@@ -70,7 +71,8 @@ static inline size_t tile_body(const struct tile_layout *l, size_t b)
     return run * l->run_bytes + heads + b % l->run * l->units * TILE * l->unit;
 }
 
-/* The quantised form of activation row r: q int8 [pad], d float [pad / 32], sum16 int16 [pad / 16]. */
+/* The quantised form of activation row r: q int8 [pad], d float [pad / 32], sum16 int16 [pad /
+ * 16]. */
 static inline size_t act_pad(size_t width)
 {
     return round_up(width, ACT_PAD);
@@ -103,7 +105,8 @@ static inline size_t matmul_y_row(const struct matmul *job, size_t j)
 }
 
 /* The end of a product: acc * scale + bias for rows [row0, row0 + TILE) that exist. */
-static inline void matmul_finish(const struct matmul *job, size_t row0, size_t j, const float acc[TILE])
+static inline void matmul_finish(const struct matmul *job, size_t row0, size_t j,
+                                 const float acc[TILE])
 {
     const struct matrix *w = job->w;
     const size_t n = w->n_rows - row0 < TILE ? w->n_rows - row0 : TILE;

@@ -1,14 +1,16 @@
 /*
- * Unpacking of packed tiles (tile.h) in the vector operations of a vec_*.h that is included before this
- * file: for each weight type, the integers of a piece of a block as bytes (4 consecutive columns of 16 rows
- * per vector), and the scales and minima of its groups as f32.
+ * Unpacking of packed tiles (tile.h) in the vector operations of a vec_*.h that is included before
+ * this file: for each weight type, the integers of a piece of a block as bytes (4 consecutive
+ * columns of 16 rows per vector), and the scales and minima of its groups as f32.
  *
- * Integers come as unsigned bytes with a bias added where the contract has signed ones; the dot product that
- * follows starts at -bias * (sum of the activations), so it stays exact. Types whose integers need all eight
- * bits have the bias EIGHT_BITS that the including file defines: 128, or 0 for a dot product of signed bytes.
+ * Integers come as unsigned bytes with a bias added where the contract has signed ones; the dot
+ * product that follows starts at -bias * (sum of the activations), so it stays exact. Types whose
+ * integers need all eight bits have the bias EIGHT_BITS that the including file defines: 128, or 0
+ * for a dot product of signed bytes.
  *
- * Every function hands its vectors to `put`, which is either a store to the span (many columns) or the dot
- * product itself (one column): the caller's choice is a constant, so the compiler keeps only one.
+ * Every function hands its vectors to `put`, which is either a store to the span (many columns) or
+ * the dot product itself (one column): the caller's choice is a constant, so the compiler keeps
+ * only one.
  */
 #ifndef LINNET_KERNEL_UNPACK_H
 #define LINNET_KERNEL_UNPACK_H
@@ -114,7 +116,8 @@ INLINE void scales_half_min(struct span *s, const uint8_t *body, size_t b)
     v_store(s->min[b], v_of_bits(vi_xor(v_bits(high_half(dm)), vi_set(INT32_MIN))));
 }
 
-/* q5_0 and q5_1: a unit of fifth bits, bit i for element i, then 4 units of nibbles. q5_0 is biased by 16. */
+/* q5_0 and q5_1: a unit of fifth bits, bit i for element i, then 4 units of nibbles. q5_0 is biased
+ * by 16. */
 
 INLINE void ints_5bit(struct sink *k, const uint8_t *bits, const uint8_t *body)
 {
@@ -136,7 +139,8 @@ INLINE void ints_q5_1(struct sink *k, const uint8_t *body)
     ints_5bit(k, body + 64, body + 128);
 }
 
-/* q4_K and q5_K: a unit of f16 d and dmin, three units of 6-bit scales and minima (see quant/unpack_k.c). */
+/* q4_K and q5_K: a unit of f16 d and dmin, three units of 6-bit scales and minima (see
+ * quant/unpack_k.c). */
 
 INLINE void scales_6bit(struct span *s, const uint8_t *body, size_t b)
 {
@@ -178,8 +182,8 @@ INLINE void ints_q4_k(struct sink *k, const uint8_t *body, int p)
     }
 }
 
-/* q5_K: the same with 8 units of fifth bits, bit g of a byte for group g, each before the first nibbles it goes
- * with. */
+/* q5_K: the same with 8 units of fifth bits, bit g of a byte for group g, each before the first
+ * nibbles it goes with. */
 INLINE void ints_q5_k(struct sink *k, const uint8_t *body, int p)
 {
     UNROLL
@@ -192,8 +196,8 @@ INLINE void ints_q5_k(struct sink *k, const uint8_t *body, int p)
     }
 }
 
-/* q6_K: 4 units of int8 scales; per half and quad v two units of nibbles and one of pairs; f16 d in the head.
- * Biased by 32. */
+/* q6_K: 4 units of int8 scales; per half and quad v two units of nibbles and one of pairs; f16 d in
+ * the head. Biased by 32. */
 
 INLINE void scales_q6_k(struct span *s, const uint8_t *head, const uint8_t *body)
 {
@@ -222,7 +226,8 @@ INLINE void ints_q6_k(struct sink *k, const uint8_t *body, int p)
     }
 }
 
-/* q2_K: a unit of f16 d and dmin, 4 units of 4-bit scales (low) and minima (high), per half 8 units of pairs. */
+/* q2_K: a unit of f16 d and dmin, 4 units of 4-bit scales (low) and minima (high), per half 8 units
+ * of pairs. */
 
 INLINE void scales_q2_k(struct span *s, const uint8_t *body, size_t b)
 {
@@ -264,8 +269,8 @@ INLINE void ints_tq2_0(struct sink *k, const uint8_t *body, int p)
     ints_pairs(k, body + 64 * 8 * p, 4);
 }
 
-/* q3_K: 3 units of 6-bit scales; per quad of the first half a unit of pairs and one of third bits, bit g of a
- * byte for 32 columns g, then the pairs of the second half. Biased by 4. */
+/* q3_K: 3 units of 6-bit scales; per quad of the first half a unit of pairs and one of third bits,
+ * bit g of a byte for 32 columns g, then the pairs of the second half. Biased by 4. */
 
 INLINE void scales_q3_k(struct span *s, const uint8_t *head, const uint8_t *body)
 {
@@ -288,8 +293,10 @@ INLINE void ints_q3_k(struct sink *k, const uint8_t *body, int p)
         const vi a = vb_load(body + 64 * (p == 0 ? 3 + 2 * v : 19 + v));
         const vi bits = vb_load(body + 64 * (4 + 2 * v)); /* bits 4p to 4p + 3, each to 2 */
         const int g = v / 4, quad = v % 4;
-        const vi b0 = p == 0 ? vb_shl(bits, 2) : vb_shr(bits, 2), b1 = p == 0 ? vb_shl(bits, 1) : vb_shr(bits, 3);
-        const vi b2 = p == 0 ? bits : vb_shr(bits, 4), b3 = p == 0 ? vb_shr(bits, 1) : vb_shr(bits, 5);
+        const vi b0 = p == 0 ? vb_shl(bits, 2) : vb_shr(bits, 2),
+                 b1 = p == 0 ? vb_shl(bits, 1) : vb_shr(bits, 3);
+        const vi b2 = p == 0 ? bits : vb_shr(bits, 4),
+                 b3 = p == 0 ? vb_shr(bits, 1) : vb_shr(bits, 5);
         put(k, g, 4, quad, mask_or(b0, four, vi_and(a, three)));
         put(k, 2 + g, 4, quad, mask_or(b1, four, vi_and(vb_shr(a, 2), three)));
         put(k, 4 + g, 4, quad, mask_or(b2, four, vi_and(vb_shr(a, 4), three)));
@@ -301,7 +308,8 @@ INLINE void ints_q3_k(struct sink *k, const uint8_t *body, int p)
 
 INLINE void ints_iq4(struct sink *k, const uint8_t *units)
 {
-    static const int8_t table[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int8_t table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
     const vi values = biased(vb_table((const uint8_t *)table));
     UNROLL
     for (int v = 0; v < 4; v++) {
@@ -311,7 +319,8 @@ INLINE void ints_iq4(struct sink *k, const uint8_t *units)
     }
 }
 
-/* iq4_xs: a unit of f16 d and the top pairs of eight scales, one of their nibbles. Scales are centred at 32. */
+/* iq4_xs: a unit of f16 d and the top pairs of eight scales, one of their nibbles. Scales are
+ * centred at 32. */
 
 INLINE void scales_iq4_xs(struct span *s, const uint8_t *body, size_t b)
 {
@@ -332,7 +341,8 @@ INLINE void ints_iq4_xs(struct sink *k, const uint8_t *body, int p)
     ints_iq4(k, body + 64 * (2 + 4 * p));
 }
 
-/* mxfp4 and nvfp4: nibbles are e2m1 floats, 0 1 2 3 4 6 8 12 halves and their negatives. Biased by 12. */
+/* mxfp4 and nvfp4: nibbles are e2m1 floats, 0 1 2 3 4 6 8 12 halves and their negatives. Biased by
+ * 12. */
 
 INLINE vi fp4_table(void)
 {
@@ -347,7 +357,8 @@ INLINE void scales_mxfp4(struct span *s, const uint8_t *head, size_t n_blocks)
         const vi e = vi_and(vi_load_i8((const int8_t *)head), vi_set(255));
         const vi normal = vi_shl(vi_sub(e, vi_set(1)), 23);
         const vi small = vi_shl(vi_add(e, vi_set(1)), 21); /* e = 0, 1 */
-        v_store(s->scale[b], v_select(v_lt(v_of_int(e), v_set(2.0f)), v_of_bits(small), v_of_bits(normal)));
+        v_store(s->scale[b],
+                v_select(v_lt(v_of_int(e), v_set(2.0f)), v_of_bits(small), v_of_bits(normal)));
     }
 }
 
@@ -362,8 +373,8 @@ INLINE void ints_mxfp4(struct sink *k, const uint8_t *body)
     }
 }
 
-/* nvfp4: a unit of four e4m3 scales (half the value; 0x7f is zero and other top bits are not read), then two
- * units of nibbles per 16 columns: quads 0 and 1 low, 2 and 3 high. */
+/* nvfp4: a unit of four e4m3 scales (half the value; 0x7f is zero and other top bits are not read),
+ * then two units of nibbles per 16 columns: quads 0 and 1 low, 2 and 3 high. */
 
 INLINE void scales_nvfp4(struct span *s, const uint8_t *body, size_t b)
 {
@@ -420,7 +431,8 @@ INLINE void ints_q2_0(struct sink *k, const uint8_t *body)
         UNROLL
         for (int v = 0; v < 4; v++) {
             const vi byte = vi_and(vi_shr(a, 8 * v), vi_set(255));
-            const vi two = vi_or(byte, vi_shl(byte, 12)); /* pairs 0 and 1 in the low, 2 and 3 in the high half */
+            const vi two = vi_or(
+                byte, vi_shl(byte, 12)); /* pairs 0 and 1 in the low, 2 and 3 in the high half */
             put(k, u / 2, 8, u % 2 * 4 + v, vi_and(vi_or(two, vi_shl(two, 6)), vb_set(3)));
         }
     }

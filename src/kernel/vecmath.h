@@ -1,6 +1,7 @@
 /*
- * Elementary functions on 16 lanes, written in the vector operations of a vec_*.h that is included before
- * this file. The same operations in the same order for every instruction set, so the same bits.
+ * Elementary functions on 16 lanes, written in the vector operations of a vec_*.h that is included
+ * before this file. The same operations in the same order for every instruction set, so the same
+ * bits.
  *
  * Errors are against the exact value, over all finite arguments whose result is a normal number:
  *
@@ -10,8 +11,8 @@
  *     erf     < 1.5e-7 absolute, < 3 ulp near zero
  *     log1p   < 2.5 ulp     for x >= 0
  *
- * A NaN gives a NaN (which one is not said), and no argument traps. Coefficients are interpolations at
- * Chebyshev nodes of the ranges given, rounded to float.
+ * A NaN gives a NaN (which one is not said), and no argument traps. Coefficients are interpolations
+ * at Chebyshev nodes of the ranges given, rounded to float.
  */
 #ifndef LINNET_KERNEL_VECMATH_H
 #define LINNET_KERNEL_VECMATH_H
@@ -29,7 +30,8 @@ static inline vf v_abs(vf a)
 /* |a| with the sign of s */
 static inline vf v_copysign(vf a, vf s)
 {
-    return v_of_bits(vi_or(vi_and(v_bits(a), vi_set(INT32_MAX)), vi_and(v_bits(s), vi_set(INT32_MIN))));
+    return v_of_bits(
+        vi_or(vi_and(v_bits(a), vi_set(INT32_MAX)), vi_and(v_bits(s), vi_set(INT32_MIN))));
 }
 
 /* 2^n for -126 <= n <= 127 */
@@ -39,9 +41,10 @@ static inline vf v_exp2_int(vi n)
 }
 
 /*
- * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 P(r). The power is applied in
- * two halves, so that results below the normal range round once and results above become infinite. The
- * argument is clamped where the result is 0 or infinite anyway; the order of operands lets a NaN pass.
+ * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 P(r). The power
+ * is applied in two halves, so that results below the normal range round once and results above
+ * become infinite. The argument is clamped where the result is 0 or infinite anyway; the order of
+ * operands lets a NaN pass.
  */
 static inline vf v_exp(vf x)
 {
@@ -83,7 +86,8 @@ static inline vf v_tanh(vf x)
     return v_select(v_lt(a, v_set(0.625f)), small, v_copysign(large, x));
 }
 
-/* |x| < 0.95: x + x P(x^2). Above, to 4 where the result is 1: 1 - exp(Q(|x|)), with the sign of x. */
+/* |x| < 0.95: x + x P(x^2). Above, to 4 where the result is 1: 1 - exp(Q(|x|)), with the sign of
+ * x. */
 static inline vf v_erf(vf x)
 {
     const vf t = v_mul(x, x);
@@ -110,8 +114,8 @@ static inline vf v_erf(vf x)
 }
 
 /*
- * log(1 + x) for x >= 0. With u = 1 + x rounded: log(u) + (x - (u - 1)) / u. log(u) = e ln 2 + log(1 + f) with
- * 1 + f = u / 2^e in [sqrt(1/2), sqrt(2)); log(1 + f) = f - f^2/2 + f^3 P(f).
+ * log(1 + x) for x >= 0. With u = 1 + x rounded: log(u) + (x - (u - 1)) / u. log(u) = e ln 2 +
+ * log(1 + f) with 1 + f = u / 2^e in [sqrt(1/2), sqrt(2)); log(1 + f) = f - f^2/2 + f^3 P(f).
  */
 static inline vf v_log1p(vf x)
 {

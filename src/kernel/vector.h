@@ -1,10 +1,10 @@
 /*
- * Everything of struct kernels but the matrix product, written once in 16-lane vector operations. Each
- * instruction set includes its vec_*.h and then this file, and names the functions in its table with
- * VECTOR_KERNELS; so all tables do the same operations in the same order.
+ * Everything of struct kernels but the matrix product, written once in 16-lane vector operations.
+ * Each instruction set includes its vec_*.h and then this file, and names the functions in its
+ * table with VECTOR_KERNELS; so all tables do the same operations in the same order.
  *
- * Orders that kernel.h leaves open are those of the code below. No function reads or writes past its n
- * elements, n may be 0, and outputs may be inputs.
+ * Orders that kernel.h leaves open are those of the code below. No function reads or writes past
+ * its n elements, n may be 0, and outputs may be inputs.
  */
 #ifndef LINNET_KERNEL_VECTOR_H
 #define LINNET_KERNEL_VECTOR_H
@@ -14,8 +14,8 @@
 
 enum { LANES = 16 };
 
-/* for each vector of n elements from i: BODY with LOAD(p) and STORE(p, v) for whole vectors, then once for
- * the rest */
+/* for each vector of n elements from i: BODY with LOAD(p) and STORE(p, v) for whole vectors, then
+ * once for the rest */
 #define FOR_VECTORS(i, n, BODY)                                                                    \
     do {                                                                                           \
         size_t i = 0;                                                                              \
@@ -23,7 +23,7 @@ enum { LANES = 16 };
             BODY(v_load, v_store)                                                                  \
         }                                                                                          \
         if (i < (n)) {                                                                             \
-            const size_t rest_ = (n) - i;                                                          \
+            const size_t rest_ = (n)-i;                                                            \
             BODY(LOAD_REST, STORE_REST)                                                            \
         }                                                                                          \
     } while (0)
@@ -79,7 +79,8 @@ static void vec_rms_norm(float *y, const float *x, const float *w, size_t n, flo
     }
 }
 
-static void vec_layer_norm(float *y, const float *x, const float *w, const float *b, size_t n, float eps)
+static void vec_layer_norm(float *y, const float *x, const float *w, const float *b, size_t n,
+                           float eps)
 {
     const vf mean = v_set(vec_sum(x, n) / (float)n);
     vf s = v_set(0.0f);
@@ -297,8 +298,8 @@ static inline int32_t largest_bits(vf a, vf b)
     return vi_fold_max(vi_max(vi_and(v_bits(a), mask), vi_and(v_bits(b), mask)));
 }
 
-/* d and 1/d for values up to `bits`: NaN and 0 for values that are not finite, 0 and 0 for values so small
- * that 1/d would be infinite. */
+/* d and 1/d for values up to `bits`: NaN and 0 for values that are not finite, 0 and 0 for values
+ * so small that 1/d would be infinite. */
 static inline float scale_of(int32_t bits, float *inverse)
 {
     *inverse = 0.0f;
@@ -339,7 +340,8 @@ static void vec_quantise(const struct act *act, size_t row0, size_t row1)
         int16_t *sum16 = (int16_t *)(void *)(d + pad / 32);
         size_t g = 0;
         for (; (g + 1) * 32 <= width; g++)
-            quantise_group(v_load(x + 32 * g), v_load(x + 32 * g + 16), q + 32 * g, d + g, sum16 + 2 * g);
+            quantise_group(v_load(x + 32 * g), v_load(x + 32 * g + 16), q + 32 * g, d + g,
+                           sum16 + 2 * g);
         for (; g < pad / 32; g++) {
             float rest[32] = {0};
             if (32 * g < width)
@@ -349,8 +351,9 @@ static void vec_quantise(const struct act *act, size_t row0, size_t row1)
     }
 }
 
-/* Keys and values. q8_0 rows are blocks as in files: f16 d, 32 int8, d = max|x| / 127 and q = x / d rounded
- * to nearest even before d is rounded to f16; a block with a value that is not finite has d = NaN. */
+/* Keys and values. q8_0 rows are blocks as in files: f16 d, 32 int8, d = max|x| / 127 and q = x / d
+ * rounded to nearest even before d is rounded to f16; a block with a value that is not finite has d
+ * = NaN. */
 
 static inline vf bf16_wide(const uint16_t *p)
 {
@@ -364,7 +367,8 @@ static inline void bf16_narrow(uint16_t *p, vf x)
     const vi odd = vi_and(vi_shr(u, 16), vi_set(1));
     const vi rounded = vi_add(u, vi_add(odd, vi_set(0x7fff)));
     const vi quiet = vi_or(u, vi_set(0x400000));
-    vi_store_u16(p, vi_shr(v_bits(v_select(v_is_nan(x), v_of_bits(quiet), v_of_bits(rounded))), 16));
+    vi_store_u16(p,
+                 vi_shr(v_bits(v_select(v_is_nan(x), v_of_bits(quiet), v_of_bits(rounded))), 16));
 }
 
 static void q8_0_store(const float *x, uint8_t *dst, size_t n)
@@ -491,9 +495,8 @@ static uint64_t vec_spin_read(const void *p, size_t size)
     .softcap = vec_softcap, .silu = vec_silu, .gelu = vec_gelu, .gelu_erf = vec_gelu_erf,          \
     .relu2 = vec_relu2, .sigmoid = vec_sigmoid, .softplus = vec_softplus, .exp = vec_exp,          \
     .tanh = vec_tanh, .silu_mul = vec_silu_mul, .gelu_mul = vec_gelu_mul, .rope = vec_rope,        \
-    .kv_store = vec_kv_store, .kv_load = vec_kv_load, .attention = vec_attention,         \
-    .delta = vec_delta,                                                                            \
-    .scan = vec_scan, .scan_each = vec_scan_each, .wkv = vec_wkv, .lerp = vec_lerp,                \
-    .spin_f32 = vec_spin_f32, .spin_read = vec_spin_read
+    .kv_store = vec_kv_store, .kv_load = vec_kv_load, .attention = vec_attention,                  \
+    .delta = vec_delta, .scan = vec_scan, .scan_each = vec_scan_each, .wkv = vec_wkv,              \
+    .lerp = vec_lerp, .spin_f32 = vec_spin_f32, .spin_read = vec_spin_read
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Blocks: the parts that families share. Each appends steps to the loader's plan for the layer l->il, loading
- * the tensors it needs by their usual names.
+ * Blocks: the parts that families share. Each appends steps to the loader's plan for the layer
+ * l->il, loading the tensors it needs by their usual names.
  */
 #ifndef LINNET_MODEL_BLOCK_H
 #define LINNET_MODEL_BLOCK_H
@@ -19,21 +19,22 @@ struct rope_scaling {
 };
 /* `yarn_keys`: take yarn_beta_* from the file; else they are 32 and 1 whatever it says. */
 struct rope_scaling rope_scaling_read(struct loader *l, bool yarn_keys);
-/* Angles for n_rot dimensions. `scaling` NULL: none. `factors` [n_rot/2] divide the frequencies, or NULL;
- * `factors_long` replace them in contexts longer than scaling->n_ctx_orig, or NULL. The magnitude of YaRN is
- * ms(1) / ms(m_all), ms(m) = 1 + 0.1 m ln(factor) (YaRN, arXiv 2309.00071, eq. 22). */
+/* Angles for n_rot dimensions. `scaling` NULL: none. `factors` [n_rot/2] divide the frequencies, or
+ * NULL; `factors_long` replace them in contexts longer than scaling->n_ctx_orig, or NULL. The
+ * magnitude of YaRN is ms(1) / ms(m_all), ms(m) = 1 + 0.1 m ln(factor) (YaRN, arXiv 2309.00071, eq.
+ * 22). */
 const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float base,
                                       const struct rope_scaling *scaling, const float *factors,
                                       const float *factors_long, float m_all);
-/* What a family without further rules does with its keys: rope.dimension_count of heads of d_k, rope.freq_base,
- * rope.scaling.* and the tensor rope_freqs. */
+/* What a family without further rules does with its keys: rope.dimension_count of heads of d_k,
+ * rope.freq_base, rope.scaling.* and the tensor rope_freqs. */
 const struct rope_table *rope_read(struct loader *l, uint32_t d_k);
 /* Files of families that do not rotate have the keys all the same. */
 void rope_ignore(struct loader *l);
 
 enum qk_norm {
     QK_NONE,
-    QK_HEAD,            /* each head by itself, weights shared or one row a head, before the rotation */
+    QK_HEAD, /* each head by itself, weights shared or one row a head, before the rotation */
     QK_HEAD_AFTER_ROPE, /* each head by itself, after the rotation */
     QK_ROW,             /* all heads together */
 };
@@ -49,16 +50,19 @@ struct attn_desc {
     const struct rope_table *table; /* NULL: this layer does not rotate */
     uint32_t window;                /* 0: full attention */
     float scale, softcap;           /* 0: no cap */
-    float temp_scale, temp_period;  /* queries times 1 + scale * ln(1 + floor(pos / period)); scale 0: off */
-    bool sub_norm;                  /* attn_sub_norm on the heads' output */
-    bool sinks;                     /* attn_sinks.weight [n_head] */
-    bool v_from_k;      /* without attn_v values are the keys before norm and rotation */
-    bool v_norm;        /* values of each head RMS-normed, without weight */
-    const uint32_t *kv; /* KV slot of another layer to read: this one has no keys and values; NULL: its own */
-    bool gated; /* attn_q holds d_k query rows and then d_k gate rows of each head; output times sigmoid(gate) */
+    float temp_scale,
+        temp_period; /* queries times 1 + scale * ln(1 + floor(pos / period)); scale 0: off */
+    bool sub_norm;   /* attn_sub_norm on the heads' output */
+    bool sinks;      /* attn_sinks.weight [n_head] */
+    bool v_from_k;   /* without attn_v values are the keys before norm and rotation */
+    bool v_norm;     /* values of each head RMS-normed, without weight */
+    const uint32_t
+        *kv; /* KV slot of another layer to read: this one has no keys and values; NULL: its own */
+    bool gated; /* attn_q holds d_k query rows and then d_k gate rows of each head; output times
+                   sigmoid(gate) */
 };
-/* attn_output(attention(x)) from attn_{q,k,v} or attn_qkv, with the biases that are there. Its own KV slot is the
- * plan's last one. */
+/* attn_output(attention(x)) from attn_{q,k,v} or attn_qkv, with the biases that are there. Its own
+ * KV slot is the plan's last one. */
 struct view block_attention(struct loader *l, const struct attn_desc *d, struct view x);
 
 enum mla_gate {
@@ -69,9 +73,10 @@ enum mla_gate {
 /* One layer of multi-head latent attention. */
 struct mla_desc {
     uint32_t n_head;
-    uint32_t d_nope, d_rope, d_v; /* of a head: the part of its key without rotation, the part with, its value */
-    uint32_t d_latent;            /* width of what all heads share and the cache holds, d_rope apart */
-    uint32_t d_q_latent;          /* rows of attn_q_a where there is one; 0: as many as it has */
+    uint32_t d_nope, d_rope,
+        d_v; /* of a head: the part of its key without rotation, the part with, its value */
+    uint32_t d_latent;   /* width of what all heads share and the cache holds, d_rope apart */
+    uint32_t d_q_latent; /* rows of attn_q_a where there is one; 0: as many as it has */
     enum mla_gate gate;
     float eps; /* of the norms of both latents */
     enum rope_kind rope;
@@ -79,8 +84,8 @@ struct mla_desc {
     float scale;
     float temp_scale, temp_period; /* as in struct attn_desc */
 };
-/* The widths as the keys give them, in files with and without *_length_mla; scale 1 / sqrt(d_nope + d_rope); no gate,
- * no rotation, no temperature. */
+/* The widths as the keys give them, in files with and without *_length_mla; scale 1 / sqrt(d_nope +
+ * d_rope); no gate, no rotation, no temperature. */
 struct mla_desc mla_read(struct loader *l, float eps);
 /* attn_output(latent attention(x)), x normed. */
 struct view block_mla(struct loader *l, const struct mla_desc *d, struct view x);
@@ -89,8 +94,9 @@ struct view block_mla(struct loader *l, const struct mla_desc *d, struct view x)
 struct gdn_desc {
     uint32_t n_k, n_v, d_k, d_v; /* key heads and value heads; d_k is also the queries' */
     uint32_t n_taps;             /* of the convolution, at least 2 */
-    bool tiled; /* value head h reads key head h % n_k, not h / (n_v / n_k) */
-    bool fused; /* beta and alpha are one tensor ssm_ba; ssm_in may stand for attn_qkv and attn_gate */
+    bool tiled;                  /* value head h reads key head h % n_k, not h / (n_v / n_k) */
+    bool fused; /* beta and alpha are one tensor ssm_ba; ssm_in may stand for attn_qkv and attn_gate
+                 */
     float eps;
 };
 /* ssm_out(gated norm(delta rule(x))). */
@@ -112,21 +118,23 @@ struct view block_mamba2(struct loader *l, const struct mamba_desc *d, struct vi
 /* One layer of Kimi Delta Attention. */
 struct kda_desc {
     uint32_t n_head, d_head;
-    uint32_t n_taps;   /* of the convolutions, at least 2 */
-    float lower_bound; /* of the decay's logarithm, < 0; 0: unbounded */
+    uint32_t n_taps;    /* of the convolutions, at least 2 */
+    float lower_bound;  /* of the decay's logarithm, < 0; 0: unbounded */
     bool rate_positive; /* ssm_a holds exp(A_log), not -exp(A_log) */
     float eps;
 };
 /* attn_output(gated norm(delta rule(x))). */
 struct view block_kda(struct loader *l, const struct kda_desc *d, struct view x);
 
-/* Gemma 3n and 4: an input for each layer, made from the token and its scaled embedding e (spec B15.3): n_layer pieces
- * of width d. */
-struct view block_layer_inputs(struct loader *l, uint32_t n_layer, uint32_t d, struct view e, float eps);
+/* Gemma 3n and 4: an input for each layer, made from the token and its scaled embedding e (spec
+ * B15.3): n_layer pieces of width d. */
+struct view block_layer_inputs(struct loader *l, uint32_t n_layer, uint32_t d, struct view e,
+                               float eps);
 /* What layer l->il adds for its input `u`: N W_proj(gelu(W_gate x) * u). */
 struct view block_layer_input(struct loader *l, struct view x, struct view u, float eps);
 
-/* AltUp (arXiv 2301.13310) as Gemma 3n has it: n streams of width d, of which one goes through the layers. */
+/* AltUp (arXiv 2301.13310) as Gemma 3n has it: n streams of width d, of which one goes through the
+ * layers. */
 struct altup {
     uint32_t n, active, d;
     float eps;
@@ -136,9 +144,11 @@ struct altup {
 struct view altup_stream(const struct altup *a, struct view streams, uint32_t i);
 /* The streams before the first layer, from the scaled embedding e. */
 void altup_begin(struct loader *l, struct altup *a, struct view e);
-/* Before a layer: predict what it will do to every stream; returns the active one's prediction, the layer's input. */
+/* Before a layer: predict what it will do to every stream; returns the active one's prediction, the
+ * layer's input. */
 struct view altup_predict(struct loader *l, struct altup *a);
-/* After it: correct all streams by what it did, its output being y, and add what its own input u gives. */
+/* After it: correct all streams by what it did, its output being y, and add what its own input u
+ * gives. */
 void altup_correct(struct loader *l, struct altup *a, struct view y, struct view u);
 /* After the last layer: one hidden state from all streams. */
 struct view altup_end(struct loader *l, const struct altup *a, struct view streams);
@@ -151,8 +161,8 @@ enum ffn_kind {
     FFN_OAI,    /* down of the clamped SwiGLU of gpt-oss */
     FFN_SITU,   /* down(situ(gate x, up x)), of glu.f and glu.f2 */
 };
-/* Numbers that a file gives a feed-forward's activation: FFN_SWIGLU is clamped at f, 0: not at all; for FFN_SITU f
- * bounds the gate and f2 the other factor. */
+/* Numbers that a file gives a feed-forward's activation: FFN_SWIGLU is clamped at f, 0: not at all;
+ * for FFN_SITU f bounds the gate and f2 the other factor. */
 struct glu {
     float f, f2;
 };
@@ -164,7 +174,8 @@ struct ffn_desc {
     enum norm_kind norm;
     float eps;
     struct glu glu;
-    bool sparse;    /* of the gate only what is above its mean by `sparsity` deviations passes (Gemma 3n) */
+    bool sparse; /* of the gate only what is above its mean by `sparsity` deviations passes (Gemma
+                    3n) */
     float sparsity;
 };
 /* Feed-forward. Without ffn_gate, ffn_up may hold gate and up rows, gate first (spec F4.1). */
@@ -192,10 +203,12 @@ struct view block_moe(struct loader *l, const struct moe_family *f, struct view 
 struct moe_extra {
     struct glu experts, shared;
     const struct view *logits; /* the router's, where they are not ffn_gate_inp x; or NULL */
-    uint32_t d_latent;  /* experts work at this width, between ffn_<latent>_down and ffn_<latent>_up; 0: at x's */
+    uint32_t d_latent; /* experts work at this width, between ffn_<latent>_down and ffn_<latent>_up;
+                          0: at x's */
     const char *latent; /* not NULL with d_latent */
     float eps;          /* of ffn_<latent>_norm, which is optional */
 };
-struct view block_moe_with(struct loader *l, const struct moe_family *f, const struct moe_extra *extra, struct view x);
+struct view block_moe_with(struct loader *l, const struct moe_family *f,
+                           const struct moe_extra *extra, struct view x);
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * AltUp (alternating updates, arXiv 2301.13310) as Gemma 3n has it (specification B15.4 to B15.11).
  *
- * The hidden state is n streams s_i; only the active one runs through a layer f. m(x) = tanh(W_router N x / d):
+ * The hidden state is n streams s_i; only the active one runs through a layer f. m(x) =
+ * tanh(W_router N x / d):
  *
  *     predict   p_o = s_o + sum over i of (W_predict m(s_active))[o n + i] s_i
  *     layer     y = f(p_active)
@@ -37,7 +38,8 @@ void altup_begin(struct loader *l, struct altup *a, struct view e)
 static struct view router(struct loader *l, const struct altup *a, struct view x)
 {
     struct plan *p = l->p;
-    struct view h = plan_norm(p, "altup_norm", NORM_RMS, x, vec(l, "altup_router_norm.weight", a->d), NULL, a->eps);
+    struct view h = plan_norm(p, "altup_norm", NORM_RMS, x,
+                              vec(l, "altup_router_norm.weight", a->d), NULL, a->eps);
     struct view m = plan_matmul(p, "altup_router", mat(l, "altup_router", a->n, a->d), NULL, h);
     plan_scale(p, m, 1.0f / (float)a->d);
     plan_act(p, ACT_TANH, m);
@@ -48,7 +50,8 @@ struct view altup_predict(struct loader *l, struct altup *a)
 {
     struct plan *p = l->p;
     struct view m = router(l, a, altup_stream(a, a->streams, a->active));
-    struct view c = plan_matmul(p, "altup_mix", mat(l, "altup_predict_coef", (size_t)a->n * a->n, a->n), NULL, m);
+    struct view c = plan_matmul(p, "altup_mix",
+                                mat(l, "altup_predict_coef", (size_t)a->n * a->n, a->n), NULL, m);
     a->predicted = plan_new(p, "predicted", a->n * a->d);
     for (uint32_t o = 0; o < a->n; o++)
         plan_combine_to(p, altup_stream(a, a->predicted, o), view_split(a->streams, a->n),
@@ -68,7 +71,8 @@ void altup_correct(struct loader *l, struct altup *a, struct view y, struct view
     }
     for (uint32_t i = 0; i < n; i++)
         ones[i] = 1.0f;
-    struct view gain = plan_matmul(p, "altup_gain", mat(l, "altup_correct_coef", n, n), ones, router(l, a, y));
+    struct view gain =
+        plan_matmul(p, "altup_gain", mat(l, "altup_correct_coef", n, n), ones, router(l, a, y));
     plan_sub(p, y, y, altup_stream(a, a->predicted, a->active));
     for (uint32_t o = 0; o < n; o++)
         plan_combine_to(p, altup_stream(a, a->streams, o), y, view_part(gain, o, 1));
@@ -87,12 +91,14 @@ void altup_correct(struct loader *l, struct altup *a, struct view y, struct view
 struct view altup_end(struct loader *l, const struct altup *a, struct view streams)
 {
     struct plan *p = l->p;
-    const struct matrix *w = a->n > 1 ? mat_stack(l, "altup_unembd_proj", a->n - 1, a->d, a->d) : NULL;
+    const struct matrix *w =
+        a->n > 1 ? mat_stack(l, "altup_unembd_proj", a->n - 1, a->d, a->d) : NULL;
     struct view active = altup_stream(a, streams, a->active);
     struct view x = plan_new(p, "unembedded", a->d);
     plan_copy(p, x, active);
     for (uint32_t j = 0; w && j < a->n - 1; j++) {
-        struct view y = plan_matmul(p, "stream", &w[j], NULL, altup_stream(a, streams, other(a, j)));
+        struct view y =
+            plan_matmul(p, "stream", &w[j], NULL, altup_stream(a, streams, other(a, j)));
         plan_rescale(p, y, active);
         plan_add(p, x, x, y);
     }

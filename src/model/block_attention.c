@@ -1,13 +1,14 @@
 /*
- * The attention block: projections, normed and rotated heads, the KV slot, attention, the output projection.
- * Softmax attention with grouped heads; MLA and recurrent layers are blocks of their own.
+ * The attention block: projections, normed and rotated heads, the KV slot, attention, the output
+ * projection. Softmax attention with grouped heads; MLA and recurrent layers are blocks of their
+ * own.
  */
 #include "model/block.h"
 
-/* Queries, keys and values of x, a row each; from one fused product or three. No keys and values where they are
- * another layer's. */
-static void project(struct loader *l, const struct attn_desc *d, struct view x, struct view *q, struct view *k,
-                    struct view *v)
+/* Queries, keys and values of x, a row each; from one fused product or three. No keys and values
+ * where they are another layer's. */
+static void project(struct loader *l, const struct attn_desc *d, struct view x, struct view *q,
+                    struct view *k, struct view *v)
 {
     uint32_t nq = width_mul(l, "queries", d->n_head, d->d_k);
     uint32_t nk = width_mul(l, "keys", d->n_head_kv, d->d_k);
@@ -43,7 +44,8 @@ static void project(struct loader *l, const struct attn_desc *d, struct view x, 
 }
 
 /* One norm weight for all heads, or a row for each: the tensor's size tells. */
-static void norm_heads(struct loader *l, const struct attn_desc *d, const char *name, struct view heads)
+static void norm_heads(struct loader *l, const struct attn_desc *d, const char *name,
+                       struct view heads)
 {
     if (d->qk_norm_optional && !has(l, name))
         return;
@@ -59,7 +61,8 @@ static void norm_row(struct loader *l, const struct attn_desc *d, const char *na
 }
 
 /* Norms and rotation of queries or keys. */
-static void norm_and_turn(struct loader *l, const struct attn_desc *d, const char *norm, struct view heads)
+static void norm_and_turn(struct loader *l, const struct attn_desc *d, const char *norm,
+                          struct view heads)
 {
     if (d->qk_norm == QK_ROW)
         norm_row(l, d, norm, view_flat(heads));
@@ -104,17 +107,20 @@ struct view block_attention(struct loader *l, const struct attn_desc *d, struct 
     uint32_t slot = store_kv(l, d, k, v);
     if (d->temp_scale != 0.0f)
         plan_pos_scale(p, q, d->temp_scale, d->temp_period);
-    struct view o = view_split(plan_new(p, "heads", width_mul(l, "heads", d->n_head, d->d_v)), d->n_head);
-    plan_attention(p, o, q, &(struct attn_step){.kv = slot,
-                                                .scale = d->scale,
-                                                .softcap = d->softcap,
-                                                .sinks = d->sinks ? vec(l, "attn_sinks.weight", d->n_head) : NULL,
-                                                .window = d->window});
+    struct view o =
+        view_split(plan_new(p, "heads", width_mul(l, "heads", d->n_head, d->d_v)), d->n_head);
+    plan_attention(
+        p, o, q,
+        &(struct attn_step){.kv = slot,
+                            .scale = d->scale,
+                            .softcap = d->softcap,
+                            .sinks = d->sinks ? vec(l, "attn_sinks.weight", d->n_head) : NULL,
+                            .window = d->window});
     if (d->gated)
         plan_gate(p, GATE_SIGMOID, o, gate, o);
     o = view_flat(o);
     if (d->sub_norm)
         norm_row(l, d, "attn_sub_norm.weight", o);
-    return plan_matmul(p, "attn_out", mat(l, "attn_output", x.width, o.width), bias_opt(l, "attn_output", x.width),
-                       o);
+    return plan_matmul(p, "attn_out", mat(l, "attn_output", x.width, o.width),
+                       bias_opt(l, "attn_output", x.width), o);
 }

@@ -1,10 +1,12 @@
 /*
- * Linear attention with a delta rule: Gated DeltaNet (Gated Delta Networks, arXiv 2412.06464) and Kimi Delta Attention
- * (Kimi Linear, arXiv 2510.26692). Projections, a short causal convolution, unit keys and queries, a decay and a step
- * size, the rule itself, and a gated norm of each head's output. The two differ in how wide the decay is (a number a
- * head, or one for each key channel) and in the shape of the gate.
+ * Linear attention with a delta rule: Gated DeltaNet (Gated Delta Networks, arXiv 2412.06464) and
+ * Kimi Delta Attention (Kimi Linear, arXiv 2510.26692). Projections, a short causal convolution,
+ * unit keys and queries, a decay and a step size, the rule itself, and a gated norm of each head's
+ * output. The two differ in how wide the decay is (a number a head, or one for each key channel)
+ * and in the shape of the gate.
  *
- * What a file stores in ssm_a is the decay rate with its sign: a sign that would let the state grow is refused.
+ * What a file stores in ssm_a is the decay rate with its sign: a sign that would let the state grow
+ * is refused.
  */
 #include "base/limits.h"
 #include "model/block.h"
@@ -18,7 +20,8 @@ static const float *taps(struct loader *l, const char *name, uint32_t n_taps, ui
 {
     uint64_t n = tensor_dim(l, name, 0);
     if (n && n != n_taps)
-        load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.%s' has %llu taps, '%s.ssm.conv_kernel' says %u", l->il, name,
+        load_fail(l, LINNET_FORMAT,
+                  "tensor 'blk.%d.%s' has %llu taps, '%s.ssm.conv_kernel' says %u", l->il, name,
                   (unsigned long long)n, l->arch, n_taps);
     return vec(l, name, (size_t)n_taps * n_channels);
 }
@@ -30,8 +33,9 @@ static const float *decay_rates(struct loader *l, uint32_t n, float sign)
     const float *a = vec(l, name, n);
     for (uint32_t i = 0; a && i < n; i++)
         if (!(a[i] * sign <= 0.0f) || !isfinite(a[i])) {
-            load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.%s' holds %g; a %s file has %s there", l->il, name,
-                      (double)a[i], l->arch, sign > 0.0f ? "-exp(A_log)" : "exp(A_log)");
+            load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.%s' holds %g; a %s file has %s there",
+                      l->il, name, (double)a[i], l->arch,
+                      sign > 0.0f ? "-exp(A_log)" : "exp(A_log)");
             return NULL;
         }
     return a;
@@ -44,9 +48,10 @@ struct inputs {
     struct view beta, rate; /* a number for each value head, before sigmoid and softplus */
 };
 
-/* Qwen3-Next's first files: one product, rows grouped by key head as q, k, its values, their gates (specification
- * B43.8). The convolution wants all q, then all k, then all v. */
-static void project_grouped(struct loader *l, const struct gdn_desc *d, struct view x, struct inputs *in)
+/* Qwen3-Next's first files: one product, rows grouped by key head as q, k, its values, their gates
+ * (specification B43.8). The convolution wants all q, then all k, then all v. */
+static void project_grouped(struct loader *l, const struct gdn_desc *d, struct view x,
+                            struct inputs *in)
 {
     struct plan *p = l->p;
     const uint32_t keys = d->n_k * d->d_k, values = d->n_v * d->d_v, v_group = values / d->n_k;
@@ -57,7 +62,8 @@ static void project_grouped(struct loader *l, const struct gdn_desc *d, struct v
     in->qkv = plan_new(p, "qkv", 2 * keys + values);
     plan_copy(p, view_split(view_part(in->qkv, 0, keys), d->n_k), view_part(y, 0, d->d_k));
     plan_copy(p, view_split(view_part(in->qkv, keys, keys), d->n_k), view_part(y, d->d_k, d->d_k));
-    plan_copy(p, view_split(view_part(in->qkv, 2 * keys, values), d->n_k), view_part(y, 2 * d->d_k, v_group));
+    plan_copy(p, view_split(view_part(in->qkv, 2 * keys, values), d->n_k),
+              view_part(y, 2 * d->d_k, v_group));
     in->z = view_part(y, 2 * d->d_k + v_group, v_group);
 }
 
@@ -87,15 +93,19 @@ static struct inputs project(struct loader *l, const struct gdn_desc *d, struct 
 /* q and k of a convolved row to unit length, head by head. */
 static void unit_keys(struct plan *p, struct view qkv, uint32_t n_heads, uint32_t d_k, float eps)
 {
-    plan_norm_pieces(p, NORM_L2, view_split(view_part(qkv, 0, n_heads * d_k), n_heads), NULL, NULL, eps, false);
+    plan_norm_pieces(p, NORM_L2, view_split(view_part(qkv, 0, n_heads * d_k), n_heads), NULL, NULL,
+                     eps, false);
 }
 
 static bool check_gdn(struct loader *l, const struct gdn_desc *d)
 {
     if (d->n_v % d->n_k)
-        return load_fail(l, LINNET_FORMAT, "%u value heads ('%s.ssm.time_step_rank') do not divide into %u key heads "
-                         "('%s.ssm.group_count')", d->n_v, l->arch, d->n_k, l->arch);
-    uint32_t keys = width_mul(l, "delta keys", d->n_k, d->d_k), values = width_mul(l, "delta values", d->n_v, d->d_v);
+        return load_fail(l, LINNET_FORMAT,
+                         "%u value heads ('%s.ssm.time_step_rank') do not divide into %u key heads "
+                         "('%s.ssm.group_count')",
+                         d->n_v, l->arch, d->n_k, l->arch);
+    uint32_t keys = width_mul(l, "delta keys", d->n_k, d->d_k),
+             values = width_mul(l, "delta values", d->n_v, d->d_v);
     width_mul(l, "delta keys and values", 2 * keys + values, 1);
     return l->status == LINNET_OK;
 }
@@ -107,12 +117,13 @@ struct view block_gdn(struct loader *l, const struct gdn_desc *d, struct view x)
     struct plan *p = l->p;
     const uint32_t channels = 2 * d->n_k * d->d_k + d->n_v * d->d_v;
     struct inputs in = project(l, d, x);
-    struct view qkv = plan_conv(p, "conv",
-                                &(struct conv_step){.n_taps = d->n_taps,
-                                                    .silu = true,
-                                                    .weight = taps(l, "ssm_conv1d.weight", d->n_taps, channels),
-                                                    .bias = bias_opt(l, "ssm_conv1d", channels)},
-                                in.qkv);
+    struct view qkv =
+        plan_conv(p, "conv",
+                  &(struct conv_step){.n_taps = d->n_taps,
+                                      .silu = true,
+                                      .weight = taps(l, "ssm_conv1d.weight", d->n_taps, channels),
+                                      .bias = bias_opt(l, "ssm_conv1d", channels)},
+                  in.qkv);
     unit_keys(p, qkv, 2 * d->n_k, d->d_k, d->eps);
     plan_act(p, ACT_SIGMOID, in.beta);
     /* decay = exp(-A softplus(alpha + dt)), 2412.06464 section 3.4 after Mamba-2; ssm_a = -A */
@@ -151,14 +162,16 @@ static struct view kda_qkv(struct loader *l, uint32_t width, struct view x)
     static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
     struct view qkv = plan_new(p, "qkv", 3 * width);
     for (uint32_t i = 0; i < 3; i++)
-        plan_matmul_to(p, view_part(qkv, i * width, width), mat(l, names[i], width, x.width), NULL, x);
+        plan_matmul_to(p, view_part(qkv, i * width, width), mat(l, names[i], width, x.width), NULL,
+                       x);
     return qkv;
 }
 
 /* The convolutions of q, k and v as one of all their channels. */
 static const float *kda_taps(struct loader *l, uint32_t n_taps, uint32_t width)
 {
-    static const char *const names[] = {"ssm_conv1d_q.weight", "ssm_conv1d_k.weight", "ssm_conv1d_v.weight"};
+    static const char *const names[] = {"ssm_conv1d_q.weight", "ssm_conv1d_k.weight",
+                                        "ssm_conv1d_v.weight"};
     const size_t n = (size_t)n_taps * width;
     float *all = ARENA_ARRAY(l->arena, 3 * n, float);
     if (!all)
@@ -171,14 +184,15 @@ static const float *kda_taps(struct loader *l, uint32_t n_taps, uint32_t width)
     return all;
 }
 
-/* A product of `width` rows that may go through a narrower row: W x where the file has one matrix, <name> or <name>_a,
- * W_b (W_a x) where it has <name>_b too. `up` is W_b, or NULL. */
+/* A product of `width` rows that may go through a narrower row: W x where the file has one matrix,
+ * <name> or <name>_a, W_b (W_a x) where it has <name>_b too. `up` is W_b, or NULL. */
 struct product_pair {
     struct view y;
     const struct matrix *up;
 };
 
-static struct product_pair begin_product(struct loader *l, const char *name, uint32_t width, struct view x)
+static struct product_pair begin_product(struct loader *l, const char *name, uint32_t width,
+                                         struct view x)
 {
     char a[64], b[64], weight[64];
     snprintf(a, sizeof a, "%s.weight", name);
@@ -202,8 +216,9 @@ static struct view end_product(struct loader *l, struct product_pair r)
     return r.up ? plan_matmul(l->p, "projected", r.up, NULL, r.y) : r.y;
 }
 
-/* Decay of each key channel from its projection z (2510.26692 section 3.1; bounded below as in specification A21.4):
- * exp(-A softplus(z + dt)), or exp(lower_bound sigmoid(A (z + dt))); A is a number a head. */
+/* Decay of each key channel from its projection z (2510.26692 section 3.1; bounded below as in
+ * specification A21.4): exp(-A softplus(z + dt)), or exp(lower_bound sigmoid(A (z + dt))); A is a
+ * number a head. */
 static void kda_decay(struct loader *l, const struct kda_desc *d, struct view z)
 {
     struct plan *p = l->p;
@@ -235,10 +250,13 @@ struct view block_kda(struct loader *l, const struct kda_desc *d, struct view x)
     const uint32_t width = d->n_head * d->d_head;
     struct view qkv = kda_qkv(l, width, x);
     struct view beta = plan_matmul(p, "beta", mat(l, "ssm_beta", d->n_head, x.width), NULL, x);
-    struct product_pair f = begin_product(l, "ssm_f", width, x), g = begin_product(l, "ssm_g", width, x);
+    struct product_pair f = begin_product(l, "ssm_f", width, x),
+                        g = begin_product(l, "ssm_g", width, x);
     struct view z = end_product(l, f), gate = end_product(l, g);
     qkv = plan_conv(p, "conv",
-                    &(struct conv_step){.n_taps = d->n_taps, .silu = true, .weight = kda_taps(l, d->n_taps, width)}, qkv);
+                    &(struct conv_step){
+                        .n_taps = d->n_taps, .silu = true, .weight = kda_taps(l, d->n_taps, width)},
+                    qkv);
     unit_keys(p, qkv, 2 * d->n_head, d->d_head, d->eps);
     plan_act(p, ACT_SIGMOID, beta);
     kda_decay(l, d, z);
@@ -251,8 +269,10 @@ struct view block_kda(struct loader *l, const struct kda_desc *d, struct view x)
                                                     .decay_each = true,
                                                     .scale = 1.0f / sqrtf((float)d->d_head)},
                                qkv, z, beta);
-    bool each = d->n_head > 1 && tensor_dim(l, "ssm_norm.weight", 0) * tensor_dim(l, "ssm_norm.weight", 1) == width;
-    plan_norm_pieces(p, NORM_RMS, o, vec(l, "ssm_norm.weight", each ? width : d->d_head), NULL, d->eps, each);
+    bool each = d->n_head > 1 &&
+                tensor_dim(l, "ssm_norm.weight", 0) * tensor_dim(l, "ssm_norm.weight", 1) == width;
+    plan_norm_pieces(p, NORM_RMS, o, vec(l, "ssm_norm.weight", each ? width : d->d_head), NULL,
+                     d->eps, each);
     plan_gate(p, GATE_SIGMOID, o, gate, o);
     return plan_matmul(p, "attn_out", mat(l, "attn_output", x.width, width), NULL, view_flat(o));
 }

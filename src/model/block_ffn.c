@@ -1,6 +1,7 @@
 /*
- * Feed-forward blocks: dense, and the mixture of experts. One mixture for all families: how it routes is data.
- * Rows are grouped by expert when it runs; the result does not depend on the grouping.
+ * Feed-forward blocks: dense, and the mixture of experts. One mixture for all families: how it
+ * routes is data. Rows are grouped by expert when it runs; the result does not depend on the
+ * grouping.
  */
 #include "base/limits.h"
 #include "model/block.h"
@@ -8,7 +9,8 @@
 #include <stdio.h>
 
 /* act(gate) * up, or act(up) where the kind has no gate. */
-static struct view activate(struct plan *p, enum ffn_kind kind, struct glu glu, struct view gate, struct view up)
+static struct view activate(struct plan *p, enum ffn_kind kind, struct glu glu, struct view gate,
+                            struct view up)
 {
     switch (kind) {
     case FFN_SWIGLU:
@@ -49,26 +51,32 @@ struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
     bool fused = !has(l, gate_weight) && tensor_dim(l, up_weight, 1) == 2 * (uint64_t)d->d_ff;
     if (gated(d->kind) && fused) {
         uint32_t both = width_mul(l, "feed-forward", d->d_ff, 2);
-        struct view y = plan_matmul(p, "gate_up", mat(l, up_name, both, x.width), bias_opt(l, up_name, both), x);
+        struct view y = plan_matmul(p, "gate_up", mat(l, up_name, both, x.width),
+                                    bias_opt(l, up_name, both), x);
         gate = view_part(y, 0, d->d_ff);
         up = view_part(y, d->d_ff, d->d_ff);
     } else {
         if (gated(d->kind))
-            gate = plan_matmul(p, "gate", mat(l, gate_name, d->d_ff, x.width), bias_opt(l, gate_name, d->d_ff), x);
-        up = plan_matmul(p, "up", mat(l, up_name, d->d_ff, x.width), bias_opt(l, up_name, d->d_ff), x);
+            gate = plan_matmul(p, "gate", mat(l, gate_name, d->d_ff, x.width),
+                               bias_opt(l, gate_name, d->d_ff), x);
+        up = plan_matmul(p, "up", mat(l, up_name, d->d_ff, x.width), bias_opt(l, up_name, d->d_ff),
+                         x);
     }
     if (d->sparse)
         plan_sparsify(p, gate, d->sparsity);
     struct view h = activate(p, d->kind, d->glu, gate, up);
     if (d->sub_norm)
-        plan_norm_pieces(p, d->norm, h, vec(l, "ffn_sub_norm.weight", d->d_ff), NULL, d->eps, false);
-    return plan_matmul(p, "ffn_out", mat(l, down_name, x.width, d->d_ff), bias_opt(l, down_name, x.width), h);
+        plan_norm_pieces(p, d->norm, h, vec(l, "ffn_sub_norm.weight", d->d_ff), NULL, d->eps,
+                         false);
+    return plan_matmul(p, "ffn_out", mat(l, down_name, x.width, d->d_ff),
+                       bias_opt(l, down_name, x.width), h);
 }
 
 void moe_ignore(struct loader *l)
 {
-    static const char *const keys[] = {"expert_count", "expert_used_count", "expert_feed_forward_length",
-                                       "expert_shared_count", "expert_shared_feed_forward_length"};
+    static const char *const keys[] = {"expert_count", "expert_used_count",
+                                       "expert_feed_forward_length", "expert_shared_count",
+                                       "expert_shared_feed_forward_length"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         key_ignore(l, keys[i]);
 }
@@ -80,7 +88,9 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
     uint32_t used[LIMIT_LAYERS];
     size_t n = (size_t)l->il + 1;
     if (!key_u32_each(l, "expert_used_count", n, 0, r.n_expert, used) || used[n - 1] == 0) {
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.expert_used_count' is missing or 0 for layer %d", l->arch, l->il);
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.expert_used_count' is missing or 0 for layer %d", l->arch,
+                  l->il);
         used[n - 1] = 1;
     }
     r.n_used = used[n - 1];
@@ -99,11 +109,14 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
         r.n_group_used = n_group_used;
         if (r.n_expert % n_group || n_group_used < 1 || n_group_used > n_group ||
             r.n_used > r.n_expert / n_group * n_group_used)
-            load_fail(l, LINNET_FORMAT, "expert groups do not fit: %u experts in %u groups, %u groups and %u experts used",
-                      r.n_expert, n_group, n_group_used, r.n_used);
+            load_fail(
+                l, LINNET_FORMAT,
+                "expert groups do not fit: %u experts in %u groups, %u groups and %u experts used",
+                r.n_expert, n_group, n_group_used, r.n_used);
     }
     if (f->bias_name)
-        r.bias = f->bias_required ? vec(l, f->bias_name, r.n_expert) : vec_opt(l, f->bias_name, r.n_expert);
+        r.bias = f->bias_required ? vec(l, f->bias_name, r.n_expert)
+                                  : vec_opt(l, f->bias_name, r.n_expert);
     key_ignore(l, "expert_shared_count");
     key_ignore(l, "expert_feed_forward_length");
     key_ignore(l, "expert_shared_feed_forward_length");
@@ -111,27 +124,31 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
 }
 
 /* The chosen experts' hidden activations, [n_used] pieces. */
-static struct view expert_hidden(struct loader *l, const struct moe_family *f, struct glu glu, const struct router *r,
-                                 struct view x, struct view ids, uint32_t d_ff)
+static struct view expert_hidden(struct loader *l, const struct moe_family *f, struct glu glu,
+                                 const struct router *r, struct view x, struct view ids,
+                                 uint32_t d_ff)
 {
     struct plan *p = l->p;
     uint32_t n = r->n_expert;
     if (has(l, "ffn_gate_up_exps.weight")) {
         uint32_t both = width_mul(l, "experts", d_ff, 2);
-        struct view y = plan_moe_matmul(p, "expert_gate_up", mat_stack(l, "ffn_gate_up_exps", n, both, x.width), n,
-                                        bias_opt(l, "ffn_gate_up_exps", (size_t)n * both), x, ids, r->n_used);
+        struct view y = plan_moe_matmul(
+            p, "expert_gate_up", mat_stack(l, "ffn_gate_up_exps", n, both, x.width), n,
+            bias_opt(l, "ffn_gate_up_exps", (size_t)n * both), x, ids, r->n_used);
         return activate(p, f->kind, glu, view_part(y, 0, d_ff), view_part(y, d_ff, d_ff));
     }
     struct view gate = view_none();
     if (gated(f->kind))
         gate = plan_moe_matmul(p, "expert_gate", mat_stack(l, "ffn_gate_exps", n, d_ff, x.width), n,
                                bias_opt(l, "ffn_gate_exps", (size_t)n * d_ff), x, ids, r->n_used);
-    struct view up = plan_moe_matmul(p, "expert_up", mat_stack(l, "ffn_up_exps", n, d_ff, x.width), n,
-                                     bias_opt(l, "ffn_up_exps", (size_t)n * d_ff), x, ids, r->n_used);
+    struct view up =
+        plan_moe_matmul(p, "expert_up", mat_stack(l, "ffn_up_exps", n, d_ff, x.width), n,
+                        bias_opt(l, "ffn_up_exps", (size_t)n * d_ff), x, ids, r->n_used);
     return activate(p, f->kind, glu, gate, up);
 }
 
-/* Into and out of the narrower rows that some mixtures' experts work on (specification A31.6, F22.3). */
+/* Into and out of the narrower rows that some mixtures' experts work on (specification A31.6,
+ * F22.3). */
 static struct view to_latent(struct loader *l, const struct moe_extra *extra, struct view x)
 {
     char down[64];
@@ -139,7 +156,8 @@ static struct view to_latent(struct loader *l, const struct moe_extra *extra, st
     return plan_matmul(l->p, "latent", mat(l, down, extra->d_latent, x.width), NULL, x);
 }
 
-static struct view from_latent(struct loader *l, const struct moe_extra *extra, struct view y, uint32_t d)
+static struct view from_latent(struct loader *l, const struct moe_extra *extra, struct view y,
+                               uint32_t d)
 {
     char norm[64], up[64];
     snprintf(norm, sizeof norm, "ffn_%s_norm.weight", extra->latent);
@@ -150,34 +168,40 @@ static struct view from_latent(struct loader *l, const struct moe_extra *extra, 
 }
 
 /* Sum of the chosen experts' outputs. */
-static struct view routed(struct loader *l, const struct moe_family *f, const struct moe_extra *extra, struct view x)
+static struct view routed(struct loader *l, const struct moe_family *f,
+                          const struct moe_extra *extra, struct view x)
 {
     struct plan *p = l->p;
     struct router r = read_router(l, f);
     /* widths come from the tensors: the keys name them differently in each family */
     uint64_t d_ff = tensor_dim(l, "ffn_down_exps.weight", 0);
     if (d_ff == 0 || d_ff > LIMIT_WIDTH / 2) {
-        load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.ffn_down_exps.weight' is missing or has no sensible width", l->il);
+        load_fail(l, LINNET_FORMAT,
+                  "tensor 'blk.%d.ffn_down_exps.weight' is missing or has no sensible width",
+                  l->il);
         return view_none();
     }
     const uint32_t d = x.width, d_in = extra->d_latent ? extra->d_latent : d;
     width_mul(l, "experts", (uint32_t)d_ff, r.n_used);
     width_mul(l, "experts", d_in, r.n_used);
-    struct view logits = extra->logits ? *extra->logits
-                                       : plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, d),
-                                                     bias_opt(l, "ffn_gate_inp", r.n_expert), x);
+    struct view logits = extra->logits
+                             ? *extra->logits
+                             : plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, d),
+                                           bias_opt(l, "ffn_gate_inp", r.n_expert), x);
     if (extra->d_latent)
         x = to_latent(l, extra, x);
     struct view ids, weights;
     plan_route(p, &r, logits, &ids, &weights);
     struct view h = expert_hidden(l, f, extra->experts, &r, x, ids, (uint32_t)d_ff);
-    struct view y = plan_moe_matmul(p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, d_in, d_ff), r.n_expert,
-                                    bias_opt(l, "ffn_down_exps", (size_t)r.n_expert * d_in), h, ids, r.n_used);
+    struct view y = plan_moe_matmul(
+        p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, d_in, d_ff), r.n_expert,
+        bias_opt(l, "ffn_down_exps", (size_t)r.n_expert * d_in), h, ids, r.n_used);
     struct view out = plan_combine(p, "experts", y, weights);
     return extra->d_latent ? from_latent(l, extra, out, d) : out;
 }
 
-static struct view shared(struct loader *l, const struct moe_family *f, struct glu glu, struct view x)
+static struct view shared(struct loader *l, const struct moe_family *f, struct glu glu,
+                          struct view x)
 {
     struct plan *p = l->p;
     uint64_t d_ff = tensor_dim(l, "ffn_up_shexp.weight", 1);
@@ -185,19 +209,22 @@ static struct view shared(struct loader *l, const struct moe_family *f, struct g
         mat(l, "ffn_up_shexp", 1, x.width); /* missing, which is an error */
         return view_none();
     }
-    struct view s = block_ffn(l, &(struct ffn_desc){.kind = f->kind,
-                                                    .d_ff = (uint32_t)(d_ff <= LIMIT_WIDTH ? d_ff : 0),
-                                                    .suffix = "_shexp",
-                                                    .glu = glu},
+    struct view s = block_ffn(l,
+                              &(struct ffn_desc){.kind = f->kind,
+                                                 .d_ff = (uint32_t)(d_ff <= LIMIT_WIDTH ? d_ff : 0),
+                                                 .suffix = "_shexp",
+                                                 .glu = glu},
                               x);
     if (!f->shared_gated)
         return s;
-    struct view g = plan_matmul(p, "shared_gate", mat(l, "ffn_gate_inp_shexp", 1, x.width), NULL, x);
+    struct view g =
+        plan_matmul(p, "shared_gate", mat(l, "ffn_gate_inp_shexp", 1, x.width), NULL, x);
     plan_act(p, ACT_SIGMOID, g);
     return plan_combine(p, "shared", s, g);
 }
 
-struct view block_moe_with(struct loader *l, const struct moe_family *f, const struct moe_extra *extra, struct view x)
+struct view block_moe_with(struct loader *l, const struct moe_family *f,
+                           const struct moe_extra *extra, struct view x)
 {
     struct view out = routed(l, f, extra, x);
     /* families that gate the shared expert always have it */

@@ -1,8 +1,8 @@
 /*
  * The Mamba and Mamba-2 blocks (arXiv 2312.00752, 2405.21060; specification F18, F19).
  *
- * Both: a projection, a short convolution, steps in time dt = softplus(..), a scan, and the gate z. What they keep of
- * a text is the convolution's last inputs and the scan's state.
+ * Both: a projection, a short convolution, steps in time dt = softplus(..), a scan, and the gate z.
+ * What they keep of a text is the convolution's last inputs and the scan's state.
  */
 #include "base/limits.h"
 #include "model/block.h"
@@ -25,19 +25,21 @@ struct mamba_desc mamba2_read(struct loader *l, float eps)
     d.n_head = d.rank; /* the key's name means what it says in Mamba only */
     d.n_group = key_u32(l, "ssm.group_count", 1, LIMIT_WIDTH);
     if (d.d_inner % d.n_head || d.n_head % d.n_group)
-        load_fail(l, LINNET_FORMAT, "'%s.ssm.*': a width of %u in %u heads in %u groups does not divide", l->arch,
+        load_fail(l, LINNET_FORMAT,
+                  "'%s.ssm.*': a width of %u in %u heads in %u groups does not divide", l->arch,
                   d.d_inner, d.n_head, d.n_group);
     return d;
 }
 
 static struct view conv(struct loader *l, const struct mamba_desc *d, struct view x)
 {
-    return plan_conv(l->p, "conv",
-                     &(struct conv_step){.n_taps = d->n_taps,
-                                         .silu = true,
-                                         .weight = vec(l, "ssm_conv1d.weight", (size_t)x.width * d->n_taps),
-                                         .bias = bias_opt(l, "ssm_conv1d", x.width)},
-                     x);
+    return plan_conv(
+        l->p, "conv",
+        &(struct conv_step){.n_taps = d->n_taps,
+                            .silu = true,
+                            .weight = vec(l, "ssm_conv1d.weight", (size_t)x.width * d->n_taps),
+                            .bias = bias_opt(l, "ssm_conv1d", x.width)},
+        x);
 }
 
 /* A [channels][d_state] of the file in the order the scan reads it: struct scan_step. */
@@ -46,7 +48,8 @@ static const float *by_block(struct loader *l, const float *a, uint32_t n, uint3
     float *out = a ? ARENA_ARRAY(l->arena, (size_t)n * d_state, float) : NULL;
     if (!out) {
         if (a)
-            l->status = err_memory(l->e, "decays of a Mamba layer", (size_t)n * d_state * sizeof *out);
+            l->status =
+                err_memory(l->e, "decays of a Mamba layer", (size_t)n * d_state * sizeof *out);
         return NULL;
     }
     float *at = out;
@@ -74,11 +77,12 @@ struct view block_mamba(struct loader *l, const struct mamba_desc *d, struct vie
     }
     struct view dt = plan_matmul(p, "dt", mat(l, "ssm_dt", n, r), vec(l, "ssm_dt.bias", n), low);
     plan_act(p, ACT_SOFTPLUS, dt);
-    struct view y = plan_scan(p,
-                              &(struct scan_step){.d_state = s,
-                                                  .a = by_block(l, vec(l, "ssm_a", (size_t)n * s), n, s),
-                                                  .d = vec(l, "ssm_d", n)},
-                              u, dt, bc);
+    struct view y =
+        plan_scan(p,
+                  &(struct scan_step){.d_state = s,
+                                      .a = by_block(l, vec(l, "ssm_a", (size_t)n * s), n, s),
+                                      .d = vec(l, "ssm_d", n)},
+                  u, dt, bc);
     plan_gate(p, GATE_SILU, y, z, y);
     return plan_matmul(p, "ssm_out", mat(l, "ssm_out", x.width, n), NULL, y);
 }

@@ -1,7 +1,7 @@
 /*
- * Families: what `general.architecture` may be, and what each name means. A family is a row of data and a builder;
- * most share one builder (arch/dense.c) and differ in their row alone. No column has a default: a value that
- * nobody thought about does not exist.
+ * Families: what `general.architecture` may be, and what each name means. A family is a row of data
+ * and a builder; most share one builder (arch/dense.c) and differ in their row alone. No column has
+ * a default: a value that nobody thought about does not exist.
  */
 #ifndef LINNET_MODEL_FAMILY_H
 #define LINNET_MODEL_FAMILY_H
@@ -10,10 +10,10 @@
 #include "model/block.h"
 
 enum place {
-    PLACE_PRE,      /* x += f(N x) */
-    PLACE_POST,     /* x += N f(x) */
-    PLACE_BOTH,     /* x += N' f(N x) */
-    PLACE_PARALLEL, /* x += attn(N x) + ffn(N x) */
+    PLACE_PRE,         /* x += f(N x) */
+    PLACE_POST,        /* x += N f(x) */
+    PLACE_BOTH,        /* x += N' f(N x) */
+    PLACE_PARALLEL,    /* x += attn(N x) + ffn(N x) */
     PLACE_BY_FFN_NORM, /* parallel where there is no ffn_norm, else pre (StableLM 2) */
 };
 enum rotates {
@@ -26,8 +26,8 @@ enum rotates {
 /* How layers with a window rotate. */
 enum window_rope {
     WINDOW_ROPE_SAME,
-    WINDOW_ROPE_PLAIN,    /* same base, no scaling */
-    WINDOW_ROPE_OWN_BASE, /* rope.freq_base_swa, default 10000, no scaling */
+    WINDOW_ROPE_PLAIN,           /* same base, no scaling */
+    WINDOW_ROPE_OWN_BASE,        /* rope.freq_base_swa, default 10000, no scaling */
     WINDOW_ROPE_OWN_BASE_SCALED, /* rope.freq_base_swa, default rope.freq_base, with scaling */
 };
 enum window_rule {
@@ -45,9 +45,9 @@ enum scales {
 };
 /* Score scale where n_embd / n_head and the head size differ. */
 enum score_scale {
-    SCORE_HEAD,             /* 1 / sqrt(d_head) */
-    SCORE_MODEL_46_LAYERS,  /* 1 / sqrt(d_model / n_head) in models of 46 layers (Gemma 2 27B) */
-    SCORE_MODEL_62_LAYERS,  /* the same of 62 layers (Gemma 3 27B) */
+    SCORE_HEAD,            /* 1 / sqrt(d_head) */
+    SCORE_MODEL_46_LAYERS, /* 1 / sqrt(d_model / n_head) in models of 46 layers (Gemma 2 27B) */
+    SCORE_MODEL_62_LAYERS, /* the same of 62 layers (Gemma 3 27B) */
 };
 enum tie {
     TIE_IF_ABSENT, /* output.weight, else token_embd.weight */
@@ -58,7 +58,8 @@ enum tie {
 struct family {
     const char *arch; /* general.architecture */
     void (*build)(struct loader *l, const struct family *f);
-    bool draft; /* build() can also make the plan of its NextN block, when loader.draft asks for it */
+    bool draft; /* build() can also make the plan of its NextN block, when loader.draft asks for it
+                 */
     /* columns of arch/dense.c; other builders state what they use */
     enum norm_kind norm;
     bool norm_bias; /* every norm has a bias */
@@ -66,14 +67,16 @@ struct family {
     enum qk_norm qk_norm;
     bool qk_norm_optional;
     enum rope_kind pairs;
-    bool sections_neox; /* rope.dimension_sections with two or more entries above 0 means NEOX pairs (GLM-4V) */
+    bool sections_neox; /* rope.dimension_sections with two or more entries above 0 means NEOX pairs
+                           (GLM-4V) */
     enum rotates rotates;
     bool n_rot_is_head; /* the head's size is rope.dimension_count (gpt-oss) */
     bool rope_alpha;    /* rope.scaling.alpha raises the base (Hunyuan, NTK-aware scaling) */
     enum window_rule window;
-    uint32_t window_period; /* without the pattern key: layer il has the window unless il % period == period - 1 */
+    uint32_t window_period; /* without the pattern key: layer il has the window unless il % period
+                               == period - 1 */
     enum window_rope window_rope;
-    bool sinks; /* attn_sinks */
+    bool sinks;           /* attn_sinks */
     const char *ffn_norm; /* name of the norm before the feed-forward, where the place has one */
     enum ffn_kind ffn;
     bool sub_norms; /* BitNet */
@@ -86,7 +89,8 @@ struct family {
     bool yarn_log_mul;   /* rope.scaling.yarn_log_multiplier divides the magnitude */
     bool temperature;    /* attention.temperature_scale over rope.scaling.original_context_length */
     enum tie tie;
-    bool lead_dense; /* leading_dense_block_count: layers from it on are mixtures. Else those with ffn_gate_inp */
+    bool lead_dense; /* leading_dense_block_count: layers from it on are mixtures. Else those with
+                        ffn_gate_inp */
     const struct moe_family *moe; /* NULL: no mixtures */
 };
 
@@ -113,21 +117,24 @@ void build_granite_hybrid(struct loader *l, const struct family *f);
 void build_gemma3n(struct loader *l, const struct family *f);
 void build_gemma4(struct loader *l, const struct family *f);
 
-/* What every builder begins with: block_count less nextn_predict_layers, embedding_length, the vocabulary's
- * size; into l->m->facts. */
+/* What every builder begins with: block_count less nextn_predict_layers, embedding_length, the
+ * vocabulary's size; into l->m->facts. */
 void read_facts(struct loader *l);
 
 /* Attention heads by layer, and their widths. */
 struct heads {
-    uint32_t n[LIMIT_LAYERS], n_kv[LIMIT_LAYERS]; /* in hybrids n_kv 0: the layer has no attention */
+    uint32_t n[LIMIT_LAYERS],
+        n_kv[LIMIT_LAYERS]; /* in hybrids n_kv 0: the layer has no attention */
     uint32_t d_k, d_v;
 };
-/* The keys attention.head_count, head_count_kv, key_length and value_length. Not a hybrid: every layer attends. */
+/* The keys attention.head_count, head_count_kv, key_length and value_length. Not a hybrid: every
+ * layer attends. */
 void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h);
 /* Attention of layer il without norms, rotation, window or cap; scores times 1 / sqrt(d_k). */
 struct attn_desc attn_plain(const struct heads *h, uint32_t il);
-/* attention.sliding_window_pattern into [n_layer] of 0 or 1: an array, or a period, of which the key's absence means
- * `period`. Layer il has a window unless il % period == period - 1; period 0: all have. */
+/* attention.sliding_window_pattern into [n_layer] of 0 or 1: an array, or a period, of which the
+ * key's absence means `period`. Layer il has a window unless il % period == period - 1; period 0:
+ * all have. */
 void read_pattern(struct loader *l, uint32_t n_layer, uint32_t period, uint32_t *windowed);
 /* A multiplier: absent or 0 means 1. */
 float key_factor(struct loader *l, const char *key);
@@ -139,7 +146,8 @@ struct view rms_norm(struct loader *l, const char *name, struct view x, float ep
 /* The same with mean and bias. */
 struct view layer_norm(struct loader *l, const char *name, struct view x, float eps);
 
-/* And ends with: select (unless the builder did), final norm, output head (tied or not), caps and scales. `x` is the last residual. */
+/* And ends with: select (unless the builder did), final norm, output head (tied or not), caps and
+ * scales. `x` is the last residual. */
 struct head_desc {
     const char *norm_name; /* tensor of the final norm */
     enum norm_kind norm;
@@ -153,12 +161,13 @@ void build_head(struct loader *l, const struct head_desc *d, struct view x);
 /* A head without caps and scales. */
 struct head_desc plain_head(const struct family *f, const char *norm_name, float eps);
 /* Of a family without caps and scales. */
-void build_plain_head(struct loader *l, const struct family *f, const char *norm_name, float eps, struct view x);
+void build_plain_head(struct loader *l, const struct family *f, const char *norm_name, float eps,
+                      struct view x);
 
 /* Append layer `il` to the plan: x += what it adds. `family` is what the builder knows. */
 typedef void layer_fn(struct loader *l, void *family, uint32_t il, struct view x);
-/* The plan of the NextN block (multi-token prediction, DeepSeek-V3, arXiv 2412.19437, section 2.2), which holds one
- * ordinary layer of the family. */
+/* The plan of the NextN block (multi-token prediction, DeepSeek-V3, arXiv 2412.19437, section 2.2),
+ * which holds one ordinary layer of the family. */
 void build_nextn(struct loader *l, const struct head_desc *d, layer_fn *layer, void *family);
 
 #endif

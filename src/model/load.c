@@ -46,7 +46,8 @@ enum { KEY_MAX = 256 };
 
 static void absent_key(struct loader *l, const char *full)
 {
-    load_fail(l, LINNET_FORMAT, "metadata key '%s' is missing, and every %s file must have it", full, l->arch);
+    load_fail(l, LINNET_FORMAT, "metadata key '%s' is missing, and every %s file must have it",
+              full, l->arch);
 }
 
 /* The getter's own text is the error's text. */
@@ -64,7 +65,8 @@ static bool in_range(struct loader *l, const char *full, uint32_t v, uint32_t mi
 {
     if (v >= min && v <= max)
         return true;
-    return load_fail(l, LINNET_FORMAT, "metadata key '%s' is %u; it must be in %u..%u", full, v, min, max);
+    return load_fail(l, LINNET_FORMAT, "metadata key '%s' is %u; it must be in %u..%u", full, v,
+                     min, max);
 }
 
 uint32_t key_u32_or(struct loader *l, const char *key, uint32_t min, uint32_t max, uint32_t absent)
@@ -124,7 +126,8 @@ bool key_bool_or(struct loader *l, const char *key, bool absent)
     return v;
 }
 
-bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uint32_t max, uint32_t *out)
+bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uint32_t max,
+                  uint32_t *out)
 {
     char full[KEY_MAX];
     if (!find_key(l, key, full, sizeof full))
@@ -140,7 +143,8 @@ bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uin
 bool key_f32_each(struct loader *l, const char *key, size_t n, float *out)
 {
     char full[KEY_MAX];
-    return find_key(l, key, full, sizeof full) && got(l, gguf_get_f32_each(l->g, full, n, out, l->e));
+    return find_key(l, key, full, sizeof full) &&
+           got(l, gguf_get_f32_each(l->g, full, n, out, l->e));
 }
 
 bool key_present(struct loader *l, const char *key)
@@ -178,7 +182,8 @@ void key_ignore(struct loader *l, const char *key)
     key_present(l, key);
 }
 
-static bool tensor_name(struct loader *l, const char *name, const char *suffix, char *buf, size_t size)
+static bool tensor_name(struct loader *l, const char *name, const char *suffix, char *buf,
+                        size_t size)
 {
     int n = l->il < 0 ? snprintf(buf, size, "%s%s", name, suffix)
                       : snprintf(buf, size, "blk.%d.%s%s", l->il, name, suffix);
@@ -200,7 +205,8 @@ static void absent_tensor(struct loader *l, const char *name, const char *suffix
 {
     char full[KEY_MAX];
     if (tensor_name(l, name, suffix, full, sizeof full))
-        load_fail(l, LINNET_FORMAT, "tensor '%s' is missing, and a %s file must have it", full, l->arch);
+        load_fail(l, LINNET_FORMAT, "tensor '%s' is missing, and a %s file must have it", full,
+                  l->arch);
 }
 
 bool has(struct loader *l, const char *name)
@@ -220,15 +226,17 @@ void tensor_ignore(struct loader *l, const char *name)
 }
 
 /* Trailing dimensions of 1 do not count: {n, 1} is {n}. */
-static bool shaped(struct loader *l, const struct gguf_tensor *t, uint64_t d0, uint64_t d1, uint64_t d2)
+static bool shaped(struct loader *l, const struct gguf_tensor *t, uint64_t d0, uint64_t d1,
+                   uint64_t d2)
 {
     if (t->dims[0] == d0 && t->dims[1] == d1 && t->dims[2] == d2 && t->dims[3] == 1)
         return true;
-    return load_fail(l, LINNET_FORMAT,
-                     "tensor '%s' has shape {%llu, %llu, %llu, %llu}; this %s file needs {%llu, %llu, %llu}",
-                     t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
-                     (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], l->arch,
-                     (unsigned long long)d0, (unsigned long long)d1, (unsigned long long)d2);
+    return load_fail(
+        l, LINNET_FORMAT,
+        "tensor '%s' has shape {%llu, %llu, %llu, %llu}; this %s file needs {%llu, %llu, %llu}",
+        t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+        (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], l->arch,
+        (unsigned long long)d0, (unsigned long long)d1, (unsigned long long)d2);
 }
 
 /* The weight format of a tensor, or NULL and an error. */
@@ -237,8 +245,8 @@ static const struct quant_type *format_of(struct loader *l, const struct gguf_te
     const struct quant_type *type = quant_type_of(t->type);
     if (type && type->weight && type->decode)
         return type;
-    load_fail(l, LINNET_UNSUPPORTED, "tensor '%s' has type %s (id %u), which cannot hold weights", t->name,
-              type ? type->name : "unknown", t->type);
+    load_fail(l, LINNET_UNSUPPORTED, "tensor '%s' has type %s (id %u), which cannot hold weights",
+              t->name, type ? type->name : "unknown", t->type);
     return NULL;
 }
 
@@ -246,8 +254,8 @@ static const struct quant_type *format_of(struct loader *l, const struct gguf_te
 static const float *read_vec(struct loader *l, const struct gguf_tensor *t, size_t n)
 {
     if (t->n_elems != n) {
-        load_fail(l, LINNET_FORMAT, "tensor '%s' has %llu elements; this %s file needs %zu", t->name,
-                  (unsigned long long)t->n_elems, l->arch, n);
+        load_fail(l, LINNET_FORMAT, "tensor '%s' has %llu elements; this %s file needs %zu",
+                  t->name, (unsigned long long)t->n_elems, l->arch, n);
         return NULL;
     }
     const struct quant_type *type = format_of(l, t);
@@ -279,17 +287,19 @@ const float *bias_opt(struct loader *l, const char *name, size_t n)
     return t ? read_vec(l, t, n) : NULL;
 }
 
-/* n matrices of a {n_cols, n_rows, n} tensor, their products multiplied by `scales`: [n], or `one` for all, or NULL. */
-static const struct matrix *read_matrices(struct loader *l, const struct gguf_tensor *t, size_t n, size_t n_rows,
-                                          size_t n_cols, const float *scales, bool one)
+/* n matrices of a {n_cols, n_rows, n} tensor, their products multiplied by `scales`: [n], or `one`
+ * for all, or NULL. */
+static const struct matrix *read_matrices(struct loader *l, const struct gguf_tensor *t, size_t n,
+                                          size_t n_rows, size_t n_cols, const float *scales,
+                                          bool one)
 {
     const struct quant_type *type = format_of(l, t);
     size_t row_bytes;
     if (!type || !shaped(l, t, n_cols, n_rows, n))
         return NULL;
     if (!quant_row_bytes(type, n_cols, &row_bytes)) {
-        load_fail(l, LINNET_FORMAT, "tensor '%s': rows of %zu are not whole %s blocks of %u", t->name, n_cols,
-                  type->name, type->block);
+        load_fail(l, LINNET_FORMAT, "tensor '%s': rows of %zu are not whole %s blocks of %u",
+                  t->name, n_cols, type->name, type->block);
         return NULL;
     }
     const struct matrix **known = &l->mats[t - gguf_tensor_at(l->g, 0)];
@@ -312,8 +322,8 @@ static const struct matrix *read_matrices(struct loader *l, const struct gguf_te
 }
 
 /* The same with the tensor <name>.scale, of one number or n, where there is one. */
-static const struct matrix *read_stack(struct loader *l, const struct gguf_tensor *t, const char *name, size_t n,
-                                       size_t n_rows, size_t n_cols)
+static const struct matrix *read_stack(struct loader *l, const struct gguf_tensor *t,
+                                       const char *name, size_t n, size_t n_rows, size_t n_cols)
 {
     const struct gguf_tensor *s = find_tensor(l, name, ".scale");
     const bool one = s && s->n_elems == 1;
@@ -322,13 +332,15 @@ static const struct matrix *read_stack(struct loader *l, const struct gguf_tenso
     return read_matrices(l, t, n, n_rows, n_cols, scales, one);
 }
 
-const struct matrix *mat_stack_opt(struct loader *l, const char *name, size_t n, size_t n_rows, size_t n_cols)
+const struct matrix *mat_stack_opt(struct loader *l, const char *name, size_t n, size_t n_rows,
+                                   size_t n_cols)
 {
     const struct gguf_tensor *t = find_tensor(l, name, ".weight");
     return t ? read_stack(l, t, name, n, n_rows, n_cols) : NULL;
 }
 
-const struct matrix *mat_stack(struct loader *l, const char *name, size_t n, size_t n_rows, size_t n_cols)
+const struct matrix *mat_stack(struct loader *l, const char *name, size_t n, size_t n_rows,
+                               size_t n_cols)
 {
     const struct matrix *m = mat_stack_opt(l, name, n, n_rows, n_cols);
     if (!m && l->status == LINNET_OK)
@@ -374,8 +386,8 @@ static bool rows_fit(const struct matrix *m, size_t n, size_t each, size_t row0,
     return m && n > 0 && each <= m->n_rows / n && row0 <= each && n_rows <= each - row0;
 }
 
-const struct matrix *mat_stack_rows(struct loader *l, const struct matrix *m, size_t n, size_t each, size_t row0,
-                                    size_t n_rows)
+const struct matrix *mat_stack_rows(struct loader *l, const struct matrix *m, size_t n, size_t each,
+                                    size_t row0, size_t n_rows)
 {
     if (!rows_fit(m, n, each, row0, n_rows))
         return NULL;
@@ -392,8 +404,10 @@ const struct matrix *mat_stack_rows(struct loader *l, const struct matrix *m, si
     return list;
 }
 
-/* dst [m->n_cols][m->n_rows] = transpose of m, of type `to`. `rows` has room for m and a column of it. */
-static void transpose(const struct matrix *m, const struct quant_type *to, uint8_t *dst, float *rows)
+/* dst [m->n_cols][m->n_rows] = transpose of m, of type `to`. `rows` has room for m and a column of
+ * it. */
+static void transpose(const struct matrix *m, const struct quant_type *to, uint8_t *dst,
+                      float *rows)
 {
     float *column = rows + m->n_rows * m->n_cols;
     for (size_t r = 0; r < m->n_rows; r++)
@@ -405,8 +419,8 @@ static void transpose(const struct matrix *m, const struct quant_type *to, uint8
     }
 }
 
-const struct matrix *mat_stack_transposed(struct loader *l, const struct matrix *m, size_t n, size_t each, size_t row0,
-                                          size_t n_rows)
+const struct matrix *mat_stack_transposed(struct loader *l, const struct matrix *m, size_t n,
+                                          size_t each, size_t row0, size_t n_rows)
 {
     if (!rows_fit(m, n, each, row0, n_rows))
         return NULL;
@@ -438,7 +452,8 @@ uint32_t width_mul(struct loader *l, const char *what, uint32_t a, uint32_t b)
 {
     uint64_t w = (uint64_t)a * b;
     if (w == 0 || w > LIMIT_WIDTH) {
-        load_fail(l, LINNET_LIMIT, "%s: a width of %u x %u is outside 1..%d", what, a, b, LIMIT_WIDTH);
+        load_fail(l, LINNET_LIMIT, "%s: a width of %u x %u is outside 1..%d", what, a, b,
+                  LIMIT_WIDTH);
         return 1;
     }
     return (uint32_t)w;
@@ -448,8 +463,8 @@ uint32_t width_mul(struct loader *l, const char *what, uint32_t a, uint32_t b)
 static bool harmless_key(const char *suffix)
 {
     static const char *const names[] = {
-        "context_length", "vocab_size",       "attention.causal", "pooling_type",
-        "tensor_data_layout", "quantization_version", "block_count", "embedding_length",
+        "context_length",     "vocab_size",           "attention.causal", "pooling_type",
+        "tensor_data_layout", "quantization_version", "block_count",      "embedding_length",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(suffix, names[i]) == 0)
@@ -473,11 +488,13 @@ void load_finish(struct loader *l)
         bool ours = strncmp(key, l->arch, n_arch) == 0 && key[n_arch] == '.';
         if (ours && !l->seen_kv[i] && !harmless_key(key + n_arch + 1))
             load_fail(l, LINNET_UNSUPPORTED,
-                      "metadata key '%s' is not known for %s and may change the maths, so the file is refused",
+                      "metadata key '%s' is not known for %s and may change the maths, so the file "
+                      "is refused",
                       key, l->arch);
     }
     for (size_t i = 0; i < gguf_n_tensors(l->g) && l->status == LINNET_OK; i++)
         if (!l->seen_tensor[i] && !beyond_plans(l, gguf_tensor_at(l->g, i)->name))
-            load_fail(l, LINNET_UNSUPPORTED, "tensor '%s' is not known for %s, so the file is refused",
+            load_fail(l, LINNET_UNSUPPORTED,
+                      "tensor '%s' is not known for %s, so the file is refused",
                       gguf_tensor_at(l->g, i)->name, l->arch);
 }

@@ -1,9 +1,10 @@
 /*
  * The loader a family's builder works with: metadata by key, tensors by name, both checked.
  *
- * Errors stick: after the first one every call returns something harmless (0, NULL), so that a family file
- * reads like its equations and the error is looked at once. Every key and tensor that is asked for is marked;
- * what is left over at the end is refused, because it may change the maths (load_finish).
+ * Errors stick: after the first one every call returns something harmless (0, NULL), so that a
+ * family file reads like its equations and the error is looked at once. Every key and tensor that
+ * is asked for is marked; what is left over at the end is refused, because it may change the maths
+ * (load_finish).
  */
 #ifndef LINNET_MODEL_LOAD_H
 #define LINNET_MODEL_LOAD_H
@@ -18,8 +19,9 @@ struct loader {
     const char *arch;
     int32_t il; /* layer whose tensors are meant; -1: global names */
     bool *seen_kv, *seen_tensor;
-    const struct matrix **mats; /* [tensor] as matrices, once read: two users share what is packed */
-    bool draft;                 /* p is the plan of the NextN block */
+    const struct matrix *
+        *mats;  /* [tensor] as matrices, once read: two users share what is packed */
+    bool draft; /* p is the plan of the NextN block */
     linnet_status status;
     linnet_error *e;
 };
@@ -29,8 +31,9 @@ bool load_fail(struct loader *l, linnet_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /*
- * Keys of the architecture: "attention.head_count" means <arch>.attention.head_count. Without `_or` the key
- * is required. A wrong type or a value out of [min, max] is an error that names key and range.
+ * Keys of the architecture: "attention.head_count" means <arch>.attention.head_count. Without `_or`
+ * the key is required. A wrong type or a value out of [min, max] is an error that names key and
+ * range.
  */
 uint32_t key_u32(struct loader *l, const char *key, uint32_t min, uint32_t max);
 uint32_t key_u32_or(struct loader *l, const char *key, uint32_t min, uint32_t max, uint32_t absent);
@@ -38,7 +41,8 @@ float key_f32(struct loader *l, const char *key);
 float key_f32_or(struct loader *l, const char *key, float absent);
 bool key_bool_or(struct loader *l, const char *key, bool absent);
 /* Scalar or per-layer array into out[n]; false (and untouched) when absent. */
-bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uint32_t max, uint32_t *out);
+bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uint32_t max,
+                  uint32_t *out);
 bool key_f32_each(struct loader *l, const char *key, size_t n, float *out);
 /* Is the key there? Marks it. */
 bool key_present(struct loader *l, const char *key);
@@ -52,33 +56,38 @@ struct gguf_str key_text(struct loader *l, const char *key);
 void key_ignore(struct loader *l, const char *key);
 
 /*
- * Tensors of the current layer (il >= 0: blk.<il>.<name>) or global ones. Shapes are checked; `_opt` gives NULL
- * when the tensor is absent. Vectors are copied to f32 and keep their alignment.
+ * Tensors of the current layer (il >= 0: blk.<il>.<name>) or global ones. Shapes are checked;
+ * `_opt` gives NULL when the tensor is absent. Vectors are copied to f32 and keep their alignment.
  */
 bool has(struct loader *l, const char *name);
 const float *vec(struct loader *l, const char *name, size_t n);
 const float *vec_opt(struct loader *l, const char *name, size_t n);
-/* {n_cols, n_rows} in file order; `name` without ".weight". A tensor <name>.scale becomes matrix.scale. */
+/* {n_cols, n_rows} in file order; `name` without ".weight". A tensor <name>.scale becomes
+ * matrix.scale. */
 const struct matrix *mat(struct loader *l, const char *name, size_t n_rows, size_t n_cols);
 /* The same where <name>.scale means something else. */
 const struct matrix *mat_unscaled(struct loader *l, const char *name, size_t n_rows, size_t n_cols);
 const struct matrix *mat_opt(struct loader *l, const char *name, size_t n_rows, size_t n_cols);
 /* {n_cols, n_rows, n} -> [n] matrices. */
-const struct matrix *mat_stack(struct loader *l, const char *name, size_t n, size_t n_rows, size_t n_cols);
-const struct matrix *mat_stack_opt(struct loader *l, const char *name, size_t n, size_t n_rows, size_t n_cols);
-/* Size of dimension `d` (0 = contiguous) of <name>, 0 when absent: where a family's widths are in its tensors. */
+const struct matrix *mat_stack(struct loader *l, const char *name, size_t n, size_t n_rows,
+                               size_t n_cols);
+const struct matrix *mat_stack_opt(struct loader *l, const char *name, size_t n, size_t n_rows,
+                                   size_t n_cols);
+/* Size of dimension `d` (0 = contiguous) of <name>, 0 when absent: where a family's widths are in
+ * its tensors. */
 uint64_t tensor_dim(struct loader *l, const char *name, unsigned d);
 /* <name>.bias [n], optional in every family (spec F0.2). */
 const float *bias_opt(struct loader *l, const char *name, size_t n);
 /* Rows [row0, row0 + n_rows) of an unpacked matrix as one of its own. */
 const struct matrix *mat_rows(struct loader *l, const struct matrix *m, size_t row0, size_t n_rows);
 /* The same of n matrices: rows [row0, row0 + n_rows) of every `each` rows of m, [n]. */
-const struct matrix *mat_stack_rows(struct loader *l, const struct matrix *m, size_t n, size_t each, size_t row0,
-                                    size_t n_rows);
-/* Their transposes. Blocks of quantised weights run along rows, so these become f16, whose rounding is far below
- * their step; f32 and bf16 stay what they are. The copies live until the weights are packed. */
-const struct matrix *mat_stack_transposed(struct loader *l, const struct matrix *m, size_t n, size_t each, size_t row0,
-                                          size_t n_rows);
+const struct matrix *mat_stack_rows(struct loader *l, const struct matrix *m, size_t n, size_t each,
+                                    size_t row0, size_t n_rows);
+/* Their transposes. Blocks of quantised weights run along rows, so these become f16, whose rounding
+ * is far below their step; f32 and bf16 stay what they are. The copies live until the weights are
+ * packed. */
+const struct matrix *mat_stack_transposed(struct loader *l, const struct matrix *m, size_t n,
+                                          size_t each, size_t row0, size_t n_rows);
 /* A tensor that is known and not used. */
 void tensor_ignore(struct loader *l, const char *name);
 

@@ -1,6 +1,6 @@
 /*
- * Opening a model: file, family, plan, packed weights. Everything that can be wrong with a file comes out here,
- * before anything runs.
+ * Opening a model: file, family, plan, packed weights. Everything that can be wrong with a file
+ * comes out here, before anything runs.
  */
 #include "model/model.h"
 
@@ -44,7 +44,8 @@ static int by_file(const void *a, const void *b)
     return x->m->data < y->m->data ? -1 : x->m->data > y->m->data;
 }
 
-/* Matrices of a plan's products, to list [n] on from `at` unless it is NULL. Returns the new `at`. */
+/* Matrices of a plan's products, to list [n] on from `at` unless it is NULL. Returns the new
+ * `at`. */
 static size_t add_uses(const struct plan *p, struct use *list, size_t at)
 {
     for (size_t i = 0; i < p->n_steps; i++)
@@ -107,7 +108,8 @@ static const struct gguf_tensor *tensor_of(const linnet_model *m, const struct m
 }
 
 /* Use i of the list, which is in file order, is packed: let go of what only packing needed. */
-static void drop_source(linnet_model *m, const struct use *list, size_t n, size_t i, const struct gguf_tensor **in)
+static void drop_source(linnet_model *m, const struct use *list, size_t n, size_t i,
+                        const struct gguf_tensor **in)
 {
     struct matrix *w = list[i].m;
     if (!*in || !inside(*in, w))
@@ -118,8 +120,8 @@ static void drop_source(linnet_model *m, const struct use *list, size_t n, size_
         gguf_tensor_drop(m->gguf, *in);
 }
 
-/* Copy weights into the layout kernels read. The pages of the file are let go as they are copied, so that
- * the weights are never resident twice. */
+/* Copy weights into the layout kernels read. The pages of the file are let go as they are copied,
+ * so that the weights are never resident twice. */
 static linnet_status pack_weights(linnet_model *m, const linnet_model_options *o, linnet_error *e)
 {
     struct use *list = NULL;
@@ -141,7 +143,8 @@ static linnet_status pack_weights(linnet_model *m, const linnet_model_options *o
     }
     if (total == 0)
         return LINNET_OK;
-    m->packed = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    m->packed = mmap(NULL, total, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m->packed == MAP_FAILED) {
         m->packed = NULL;
         return err_memory(e, "packed weights", total);
@@ -185,7 +188,8 @@ static linnet_status find_family(linnet_model *m, linnet_error *e)
     struct gguf_str s;
     linnet_status status = gguf_get_str(m->gguf, "general.architecture", &s, e);
     if (status == LINNET_NOT_FOUND)
-        return err_set(e, LINNET_FORMAT, "metadata key 'general.architecture' is missing: not a model file");
+        return err_set(e, LINNET_FORMAT,
+                       "metadata key 'general.architecture' is missing: not a model file");
     if (status != LINNET_OK)
         return status;
     m->facts.arch = arena_strndup(&m->arena, s.s, s.n);
@@ -193,7 +197,8 @@ static linnet_status find_family(linnet_model *m, linnet_error *e)
         return err_memory(e, "architecture name", s.n);
     m->family = strlen(m->facts.arch) == s.n ? family_of(m->facts.arch) : NULL;
     if (!m->family)
-        return err_set(e, LINNET_UNSUPPORTED, "architecture '%.64s' (general.architecture) is not one this build can run",
+        return err_set(e, LINNET_UNSUPPORTED,
+                       "architecture '%.64s' (general.architecture) is not one this build can run",
                        m->facts.arch);
     return LINNET_OK;
 }
@@ -212,7 +217,8 @@ static void build_draft(linnet_model *m, struct loader *l)
     if (l->status != LINNET_OK || !holds_draft(l))
         return;
     if (!m->family->draft) {
-        load_fail(l, LINNET_UNSUPPORTED, "the NextN block of %s is not one this build can run; open the model without it",
+        load_fail(l, LINNET_UNSUPPORTED,
+                  "the NextN block of %s is not one this build can run; open the model without it",
                   l->arch);
         return;
     }
@@ -224,13 +230,15 @@ static void build_draft(linnet_model *m, struct loader *l)
     for (size_t i = 0; i < m->draft.n_kvs; i++)
         forgets |= m->draft.kvs[i].window != 0;
     if (forgets)
-        load_fail(l, LINNET_UNSUPPORTED, "the NextN block of this %s file is recurrent or has a window", l->arch);
+        load_fail(l, LINNET_UNSUPPORTED,
+                  "the NextN block of this %s file is recurrent or has a window", l->arch);
 }
 
 static linnet_status build_plans(linnet_model *m, bool draft, linnet_error *e)
 {
     linnet_error own;
-    struct loader l = {.m = m, .g = m->gguf, .arena = &m->arena, .p = &m->plan, .arch = m->facts.arch, .il = -1};
+    struct loader l = {
+        .m = m, .g = m->gguf, .arena = &m->arena, .p = &m->plan, .arch = m->facts.arch, .il = -1};
     l.e = e ? e : &own;
     l.seen_kv = ARENA_ARRAY(&m->arena, gguf_n_kv(m->gguf), bool);
     l.seen_tensor = ARENA_ARRAY(&m->arena, gguf_n_tensors(m->gguf), bool);
@@ -248,11 +256,13 @@ static linnet_status build_plans(linnet_model *m, bool draft, linnet_error *e)
     return s == LINNET_OK && m->has_draft ? plan_finish(&m->draft, e) : s;
 }
 
-static linnet_status open_all(linnet_model *m, const char *path, const linnet_model_options *o, linnet_error *e)
+static linnet_status open_all(linnet_model *m, const char *path, const linnet_model_options *o,
+                              linnet_error *e)
 {
     m->kernels = o->isa ? kernels_named(o->isa) : kernels_best();
     if (!m->kernels)
-        return err_set(e, LINNET_UNSUPPORTED, "kernel set '%.32s' does not exist or this processor cannot run it", o->isa);
+        return err_set(e, LINNET_UNSUPPORTED,
+                       "kernel set '%.32s' does not exist or this processor cannot run it", o->isa);
     m->plan_only = o->plan_only;
     linnet_status s = gguf_open(path, &m->gguf, e);
     if (s == LINNET_OK)
@@ -273,17 +283,20 @@ static linnet_status open_all(linnet_model *m, const char *path, const linnet_mo
     return s;
 }
 
-linnet_status linnet_model_open(const char *path, const linnet_model_options *options, linnet_model **out,
-                                linnet_error *error)
+linnet_status linnet_model_open(const char *path, const linnet_model_options *options,
+                                linnet_model **out, linnet_error *error)
 {
     linnet_model_options o;
     linnet_model_defaults(&o);
     if (options && options->size != sizeof o)
-        return err_set(error, LINNET_INVALID, "linnet_model_options of an unknown size: call linnet_model_defaults() first");
+        return err_set(
+            error, LINNET_INVALID,
+            "linnet_model_options of an unknown size: call linnet_model_defaults() first");
     if (options)
         o = *options;
     if (o.threads > LIMIT_THREADS)
-        return err_set(error, LINNET_INVALID, "%u threads: the most is %d", o.threads, LIMIT_THREADS);
+        return err_set(error, LINNET_INVALID, "%u threads: the most is %d", o.threads,
+                       LIMIT_THREADS);
     linnet_model *m = calloc(1, sizeof *m);
     if (!m)
         return err_memory(error, "a model", sizeof *m);

@@ -1,6 +1,6 @@
 /*
- * A loaded model: the file, its vocabulary, its weights as matrices, and the plan that runs it. Immutable after
- * loading and shared by any number of contexts.
+ * A loaded model: the file, its vocabulary, its weights as matrices, and the plan that runs it.
+ * Immutable after loading and shared by any number of contexts.
  */
 #ifndef LINNET_MODEL_MODEL_H
 #define LINNET_MODEL_MODEL_H
@@ -36,7 +36,8 @@ struct linnet_model {
     const struct family *family;
     struct model_facts facts;
     struct plan plan;
-    struct plan draft; /* of the NextN block: predicts the token after the next from a token and a hidden state */
+    struct plan draft; /* of the NextN block: predicts the token after the next from a token and a
+                          hidden state */
     bool has_draft;    /* there is one, and it was asked for */
     struct pool *pool;
     const struct kernels *kernels;

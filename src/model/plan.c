@@ -127,8 +127,8 @@ static struct step *append(struct plan *p, enum op op, struct view dst)
     return s;
 }
 
-/* Elementwise steps go through their operands as one row, or piece by piece: then those in several pieces must have
- * the same number of them. */
+/* Elementwise steps go through their operands as one row, or piece by piece: then those in several
+ * pieces must have the same number of them. */
 static bool same_pieces(struct view dst, struct view a, struct view b)
 {
     const struct view v[3] = {dst, a, b.reg >= 0 ? b : a};
@@ -144,7 +144,8 @@ static bool same_pieces(struct view dst, struct view a, struct view b)
 }
 
 /* dst = op(a), or op(a, b) when b is a view: all of the same size. */
-static struct step *elementwise(struct plan *p, enum op op, struct view dst, struct view a, struct view b)
+static struct step *elementwise(struct plan *p, enum op op, struct view dst, struct view a,
+                                struct view b)
 {
     if (!usable(p, dst) || !usable(p, a) || (b.reg >= 0 && !usable(p, b)))
         return NULL;
@@ -193,8 +194,8 @@ struct view plan_embed_pos(struct plan *p, const struct matrix *m)
     return lookup(p, OP_EMBED_POS, "embed_pos", m);
 }
 
-static void norm_step(struct plan *p, enum norm_kind kind, struct view dst, struct view x, const float *w,
-                      const float *b, float eps, bool per_piece)
+static void norm_step(struct plan *p, enum norm_kind kind, struct view dst, struct view x,
+                      const float *w, const float *b, float eps, bool per_piece)
 {
     struct step *s = elementwise(p, OP_NORM, dst, x, view_none());
     if (!s)
@@ -206,8 +207,8 @@ static void norm_step(struct plan *p, enum norm_kind kind, struct view dst, stru
     s->per_piece = per_piece;
 }
 
-struct view plan_norm(struct plan *p, const char *name, enum norm_kind kind, struct view x, const float *w,
-                      const float *b, float eps)
+struct view plan_norm(struct plan *p, const char *name, enum norm_kind kind, struct view x,
+                      const float *w, const float *b, float eps)
 {
     if (!usable(p, x))
         return view_none();
@@ -216,14 +217,14 @@ struct view plan_norm(struct plan *p, const char *name, enum norm_kind kind, str
     return y;
 }
 
-void plan_norm_to(struct plan *p, enum norm_kind kind, struct view dst, struct view x, const float *w, const float *b,
-                  float eps)
+void plan_norm_to(struct plan *p, enum norm_kind kind, struct view dst, struct view x,
+                  const float *w, const float *b, float eps)
 {
     norm_step(p, kind, dst, x, w, b, eps, false);
 }
 
-void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const float *w, const float *b,
-                      float eps, bool per_piece)
+void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const float *w,
+                      const float *b, float eps, bool per_piece)
 {
     norm_step(p, kind, x, x, w, b, eps, per_piece);
 }
@@ -286,13 +287,14 @@ void plan_act(struct plan *p, enum act_kind kind, struct view x)
         s->kind = (int32_t)kind;
 }
 
-void plan_gate(struct plan *p, enum gate_kind kind, struct view dst, struct view gate, struct view up)
+void plan_gate(struct plan *p, enum gate_kind kind, struct view dst, struct view gate,
+               struct view up)
 {
     plan_gate_with(p, kind, 0.0f, 0.0f, dst, gate, up);
 }
 
-void plan_gate_with(struct plan *p, enum gate_kind kind, float f, float f2, struct view dst, struct view gate,
-                    struct view up)
+void plan_gate_with(struct plan *p, enum gate_kind kind, float f, float f2, struct view dst,
+                    struct view gate, struct view up)
 {
     struct step *s = elementwise(p, OP_GATE, dst, gate, up);
     if (s) {
@@ -466,8 +468,8 @@ size_t plan_state(struct plan *p, size_t n)
     return at;
 }
 
-struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t state, uint32_t n_parts,
-                             const void *args, size_t size)
+struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t state,
+                             uint32_t n_parts, const void *args, size_t size)
 {
     void *copy = arena_alloc(p->arena, 1, size);
     struct step *s = copy && usable(p, dst) ? append(p, op, dst) : NULL;
@@ -489,20 +491,21 @@ struct view plan_conv(struct plan *p, const char *name, const struct conv_step *
         broken(p, "a convolution of shapes that do not fit");
     struct view y = plan_new(p, name, x.width);
     size_t state = plan_state(p, (size_t)(conv->n_taps - 1) * x.width);
-    struct step *s = plan_state_step(p, OP_CONV, y, state, (x.width + CONV_BLOCK - 1) / CONV_BLOCK, conv,
-                                     sizeof *conv);
+    struct step *s = plan_state_step(p, OP_CONV, y, state, (x.width + CONV_BLOCK - 1) / CONV_BLOCK,
+                                     conv, sizeof *conv);
     if (s)
         s->a = x;
     return y;
 }
 
-struct view plan_delta(struct plan *p, const char *name, const struct delta_step *delta, struct view qkv,
-                       struct view decay, struct view beta)
+struct view plan_delta(struct plan *p, const char *name, const struct delta_step *delta,
+                       struct view qkv, struct view decay, struct view beta)
 {
     if (!usable(p, qkv) || !usable(p, decay) || !usable(p, beta))
         return view_none();
     const struct delta_step *d = delta;
-    if (d->n_k == 0 || d->n_v % d->n_k || qkv.n != 1 || qkv.width != 2 * d->n_k * d->d_k + d->n_v * d->d_v ||
+    if (d->n_k == 0 || d->n_v % d->n_k || qkv.n != 1 ||
+        qkv.width != 2 * d->n_k * d->d_k + d->n_v * d->d_v ||
         view_size(decay) != d->n_v * (d->decay_each ? d->d_k : 1) || view_size(beta) != d->n_v) {
         broken(p, "a delta rule of shapes that do not fit");
         return view_none();
@@ -535,8 +538,8 @@ struct view plan_shift(struct plan *p, const char *name, struct view x)
 }
 
 /* A scan's step with `n` floats of state in `n_parts` parts, whose inputs have the given sizes. */
-static struct view scan_op(struct plan *p, enum op op, size_t n, uint32_t n_parts, const void *args, size_t size,
-                           struct view u, struct view dt, struct view bc)
+static struct view scan_op(struct plan *p, enum op op, size_t n, uint32_t n_parts, const void *args,
+                           size_t size, struct view u, struct view dt, struct view bc)
 {
     if (!usable(p, u) || (dt.reg >= 0 && !usable(p, dt)) || (bc.reg >= 0 && !usable(p, bc)))
         return view_none();
@@ -550,41 +553,46 @@ static struct view scan_op(struct plan *p, enum op op, size_t n, uint32_t n_part
     return y;
 }
 
-struct view plan_scan(struct plan *p, const struct scan_step *scan, struct view u, struct view dt, struct view bc)
+struct view plan_scan(struct plan *p, const struct scan_step *scan, struct view u, struct view dt,
+                      struct view bc)
 {
     if (!scan->a || !scan->d || dt.reg < 0 || bc.reg < 0)
         return view_none();
     if (u.n != 1 || dt.n != 1 || dt.width != u.width || bc.n != 1 || bc.width != 2 * scan->d_state)
         broken(p, "a scan of shapes that do not fit");
-    return scan_op(p, OP_SCAN, (size_t)u.width * scan->d_state, scan_blocks(u.width), scan, sizeof *scan, u, dt, bc);
+    return scan_op(p, OP_SCAN, (size_t)u.width * scan->d_state, scan_blocks(u.width), scan,
+                   sizeof *scan, u, dt, bc);
 }
 
-struct view plan_ssd(struct plan *p, const struct ssd_step *ssd, struct view u, struct view dt, struct view bc)
+struct view plan_ssd(struct plan *p, const struct ssd_step *ssd, struct view u, struct view dt,
+                     struct view bc)
 {
     if (!ssd->a || !ssd->d || dt.reg < 0 || bc.reg < 0)
         return view_none();
-    if (u.n != 1 || u.width != ssd->n_head * ssd->d_head || dt.n != 1 || dt.width != ssd->n_head || bc.n != 1 ||
-        bc.width != 2 * ssd->n_group * ssd->d_state)
+    if (u.n != 1 || u.width != ssd->n_head * ssd->d_head || dt.n != 1 || dt.width != ssd->n_head ||
+        bc.n != 1 || bc.width != 2 * ssd->n_group * ssd->d_state)
         broken(p, "a scan of shapes that do not fit");
-    return scan_op(p, OP_SSD, (size_t)u.width * ssd->d_state, ssd->n_head * scan_blocks(ssd->d_head), ssd,
-                     sizeof *ssd, u, dt, bc);
+    return scan_op(p, OP_SSD, (size_t)u.width * ssd->d_state,
+                   ssd->n_head * scan_blocks(ssd->d_head), ssd, sizeof *ssd, u, dt, bc);
 }
 
 struct view plan_wkv(struct plan *p, const struct wkv_step *wkv, struct view all)
 {
     if (all.n != WKV_COUNT || all.width != wkv->n_head * wkv->d_head)
         broken(p, "a delta rule of shapes that do not fit");
-    return scan_op(p, OP_WKV, (size_t)all.width * wkv->d_head, wkv->n_head * scan_blocks(wkv->d_head), wkv,
-                     sizeof *wkv, all, view_none(), view_none());
+    return scan_op(p, OP_WKV, (size_t)all.width * wkv->d_head,
+                   wkv->n_head * scan_blocks(wkv->d_head), wkv, sizeof *wkv, all, view_none(),
+                   view_none());
 }
 
-/* Add a product to the last step when that has the same input, else in a step of its own. Only the last step
- * will do: nothing in between may have changed the input. */
-static void add_product(struct plan *p, enum op op, struct view x, struct view ids, const struct product *q)
+/* Add a product to the last step when that has the same input, else in a step of its own. Only the
+ * last step will do: nothing in between may have changed the input. */
+static void add_product(struct plan *p, enum op op, struct view x, struct view ids,
+                        const struct product *q)
 {
     struct step *s = p->n_steps ? &p->steps[p->n_steps - 1] : NULL;
-    bool join = s && s->op == op && view_same(s->a, x) && s->c.reg == ids.reg && s->layer == p->layer &&
-                s->out_rows == p->out_rows;
+    bool join = s && s->op == op && view_same(s->a, x) && s->c.reg == ids.reg &&
+                s->layer == p->layer && s->out_rows == p->out_rows;
     if (!join)
         s = append(p, op, view_none());
     struct product *list = s ? ARENA_ARRAY(p->arena, s->n_products + 1, struct product) : NULL;
@@ -601,7 +609,8 @@ static void add_product(struct plan *p, enum op op, struct view x, struct view i
     s->n_products++;
 }
 
-void plan_matmul_to(struct plan *p, struct view dst, const struct matrix *w, const float *bias, struct view x)
+void plan_matmul_to(struct plan *p, struct view dst, const struct matrix *w, const float *bias,
+                    struct view x)
 {
     if (!w || !usable(p, x) || !usable(p, dst))
         return;
@@ -642,8 +651,9 @@ void plan_route(struct plan *p, const struct router *r, struct view logits, stru
     s->router = copy;
 }
 
-struct view plan_moe_matmul(struct plan *p, const char *name, const struct matrix *experts, uint32_t n_expert,
-                            const float *bias, struct view x, struct view ids, uint32_t n_used)
+struct view plan_moe_matmul(struct plan *p, const char *name, const struct matrix *experts,
+                            uint32_t n_expert, const float *bias, struct view x, struct view ids,
+                            uint32_t n_used)
 {
     if (!experts || !usable(p, x) || !usable(p, ids))
         return view_none();
@@ -695,7 +705,8 @@ static bool evenly_spaced(const struct plan *p, struct view v)
     return v.n == 1 || (size_t)v.n * v.stride == p->regs[v.reg].width;
 }
 
-void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, uint32_t n, struct view x)
+void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, uint32_t n,
+                      struct view x)
 {
     if (!w || !usable(p, x) || !usable(p, dst))
         return;
@@ -705,7 +716,8 @@ void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, u
     add_product(p, OP_HEAD_MATMUL, x, view_none(), &(struct product){w, n, NULL, dst});
 }
 
-struct view plan_mix(struct plan *p, const char *name, struct view past, struct view x, const float *w, float eps)
+struct view plan_mix(struct plan *p, const char *name, struct view past, struct view x,
+                     const float *w, float eps)
 {
     if (!w || !usable(p, past) || !usable(p, x))
         return view_none();

@@ -1,16 +1,18 @@
 /*
  * A plan: a model as a flat list of steps over named registers.
  *
- * A register is a matrix of activations [rows][width] f32; a plan does not know how many rows will run. Steps
- * are appended by a family's builder through the functions below. plan_finish() then inserts what products need
- * (quantised activations), groups neighbouring row-local steps into one dispatch, and packs registers that do
- * not live at the same time into the same memory.
+ * A register is a matrix of activations [rows][width] f32; a plan does not know how many rows will
+ * run. Steps are appended by a family's builder through the functions below. plan_finish() then
+ * inserts what products need (quantised activations), groups neighbouring row-local steps into one
+ * dispatch, and packs registers that do not live at the same time into the same memory.
  *
- * Two kinds of step matter to the executor. Row-local: row r of the output depends on row r of the inputs alone
- * (norms, rope, activations, routing). The rest (products, attention, recurrences) are dispatched by themselves.
+ * Two kinds of step matter to the executor. Row-local: row r of the output depends on row r of the
+ * inputs alone (norms, rope, activations, routing). The rest (products, attention, recurrences) are
+ * dispatched by themselves.
  *
- * A mistake of a builder (a width that does not fit) sticks in `broken`, which plan_finish() reports; a view with
- * reg -1, as a missing tensor gives, is passed on in silence because the loader has reported the tensor.
+ * A mistake of a builder (a width that does not fit) sticks in `broken`, which plan_finish()
+ * reports; a view with reg -1, as a missing tensor gives, is passed on in silence because the
+ * loader has reported the tensor.
  */
 #ifndef LINNET_MODEL_PLAN_H
 #define LINNET_MODEL_PLAN_H
@@ -22,20 +24,31 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* `n` pieces of a register, each `width` floats, `stride` apart, the first at `off`. Heads are pieces. */
+/* `n` pieces of a register, each `width` floats, `stride` apart, the first at `off`. Heads are
+ * pieces. */
 struct view {
     int32_t reg; /* -1: none */
     uint32_t off, n, width, stride;
 };
 
-enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_ERF, ACT_RELU2, ACT_SIGMOID, ACT_SOFTPLUS, ACT_TANH, ACT_EXP };
+enum act_kind {
+    ACT_SILU,
+    ACT_GELU,
+    ACT_GELU_ERF,
+    ACT_RELU2,
+    ACT_SIGMOID,
+    ACT_SOFTPLUS,
+    ACT_TANH,
+    ACT_EXP
+};
 enum gate_kind {
-    GATE_SILU,    /* silu(gate) * up */
-    GATE_GELU,    /* gelu(gate) * up */
-    GATE_SIGMOID, /* sigmoid(gate) * up */
-    GATE_OAI,     /* g = min(gate, 7): g * sigmoid(1.702 g) * (clamp(up, -7, 7) + 1) (gpt-oss) */
+    GATE_SILU,       /* silu(gate) * up */
+    GATE_GELU,       /* gelu(gate) * up */
+    GATE_SIGMOID,    /* sigmoid(gate) * up */
+    GATE_OAI,        /* g = min(gate, 7): g * sigmoid(1.702 g) * (clamp(up, -7, 7) + 1) (gpt-oss) */
     GATE_SILU_CLAMP, /* min(silu(gate), f) * clamp(up, -f, f) (Ling 3) */
-    GATE_SITU, /* f tanh(gate / f) * sigmoid(gate) * f2 tanh(up / f2); f2 <= 0: up as it is (Kimi K3) */
+    GATE_SITU, /* f tanh(gate / f) * sigmoid(gate) * f2 tanh(up / f2); f2 <= 0: up as it is (Kimi
+                  K3) */
 };
 enum norm_kind { NORM_RMS, NORM_LAYER, NORM_L2 };
 enum rope_kind { ROPE_NONE, ROPE_NORM, ROPE_NEOX };
@@ -72,13 +85,14 @@ enum op {
     OP_POS_SCALE,  /* dst = a * (1 + f * ln(1 + floor(position / f2))) */
     OP_KV_STORE,   /* keys a and values b into a KV slot */
     OP_QUANTISE,   /* a into a quant buffer */
-    OP_ROUTE,      /* dst [n_used] weights and c [n_used] expert ids (int32 bits) from router logits a */
-    OP_COMBINE,    /* dst = sum over j, in order, of b[j] * piece j of a */
-    OP_MUL_EACH,   /* piece j of dst = b[j] * piece j of a */
-    OP_MIX,        /* dst = sum of p[j] * (pieces of a, then b), p = softmax of dot(w, rms norm of each); f: epsilon */
-    OP_SELECT,     /* dst (output rows) = a (batch rows) */
-    OP_GIVEN,      /* dst = the hidden state that came with the token, zeros where none did */
-    OP_HIDDEN,     /* a is what the caller gets as the row's hidden state, if he asked for it */
+    OP_ROUTE, /* dst [n_used] weights and c [n_used] expert ids (int32 bits) from router logits a */
+    OP_COMBINE,  /* dst = sum over j, in order, of b[j] * piece j of a */
+    OP_MUL_EACH, /* piece j of dst = b[j] * piece j of a */
+    OP_MIX, /* dst = sum of p[j] * (pieces of a, then b), p = softmax of dot(w, rms norm of each);
+               f: epsilon */
+    OP_SELECT, /* dst (output rows) = a (batch rows) */
+    OP_GIVEN,  /* dst = the hidden state that came with the token, zeros where none did */
+    OP_HIDDEN, /* a is what the caller gets as the row's hidden state, if he asked for it */
     /* recurrent: a session's rows in order */
     OP_CONV,  /* dst = causal depthwise convolution of a over positions; conv_step */
     OP_DELTA, /* dst = gated delta rule of q, k, v in a, decays b, step sizes c; delta_step */
@@ -88,9 +102,10 @@ enum op {
     OP_WKV,   /* dst = delta rule of RWKV-7 over the pieces of a; wkv_step */
     /* dispatched by themselves */
     OP_MATMUL,     /* each product: dst = W a */
-    OP_MOE_MATMUL, /* each product: piece j of dst = W[expert c[j]] times piece j of a, or a when it is one piece */
+    OP_MOE_MATMUL, /* each product: piece j of dst = W[expert c[j]] times piece j of a, or a when it
+                      is one piece */
     OP_HEAD_MATMUL, /* each product: piece j of dst = W[j] times piece j of a */
-    OP_ATTENTION,  /* dst = attention of queries a over a KV slot */
+    OP_ATTENTION,   /* dst = attention of queries a over a KV slot */
     OP_COUNT
 };
 
@@ -129,8 +144,8 @@ struct attn_step {
     uint32_t window;    /* keys seen, the own one included; 0: all */
 };
 
-/* Arguments of OP_CONV: y[p][c] = bias[c] + sum over t of weight[c][t] * x[p - n_taps + 1 + t][c], in order of t;
- * inputs before the text are 0. A part is CONV_BLOCK channels. */
+/* Arguments of OP_CONV: y[p][c] = bias[c] + sum over t of weight[c][t] * x[p - n_taps + 1 + t][c],
+ * in order of t; inputs before the text are 0. A part is CONV_BLOCK channels. */
 struct conv_step {
     uint32_t n_taps;
     bool silu;           /* y = silu(y) */
@@ -139,8 +154,8 @@ struct conv_step {
 };
 enum { CONV_BLOCK = 64, SHIFT_BLOCK = 1024 };
 
-/* Columns of a state that one part takes through a chunk of rows: with 128 rows of state they fill half of a
- * first-level cache. */
+/* Columns of a state that one part takes through a chunk of rows: with 128 rows of state they fill
+ * half of a first-level cache. */
 enum { SCAN_BLOCK = 32 };
 
 /* Mamba (arXiv 2312.00752, eq. 2), channel c with inputs u_c and steps dt_c > 0, state [d_state]:
@@ -152,7 +167,8 @@ struct scan_step {
     const float *d; /* [channels] */
 };
 
-/* Mamba-2 (arXiv 2405.21060), head h with inputs u [d_head] and a step dt_h > 0, state [d_state][d_head]:
+/* Mamba-2 (arXiv 2405.21060), head h with inputs u [d_head] and a step dt_h > 0, state
+ * [d_state][d_head]:
  *     s[j] = exp(dt_h A_h) s[j] + dt_h B[j] u,  y = sum over j of C[j] s[j] + D_h u
  * n_head / n_group consecutive heads share B and C. A part is SCAN_BLOCK columns of a head. */
 struct ssd_step {
@@ -160,7 +176,8 @@ struct ssd_step {
     const float *a, *d; /* [n_head] */
 };
 
-/* RWKV-7 (arXiv 2503.14456, eq. 17), head h: vectors of d_head by WKV_*, state S [key][value], S_t =
+/* RWKV-7 (arXiv 2503.14456, eq. 17), head h: vectors of d_head by WKV_*, state S [key][value], S_t
+ * =
  *     diag(decay) S - drop (seek^T S) + key value^T,  y = read^T S_t
  * The pieces of `a` are [WKV_COUNT][n_head * d_head]. A part is SCAN_BLOCK values of a head. */
 enum { WKV_READ, WKV_DECAY, WKV_KEY, WKV_VALUE, WKV_DROP, WKV_SEEK, WKV_COUNT };
@@ -173,9 +190,10 @@ static inline uint32_t scan_blocks(uint32_t columns)
 }
 
 /*
- * Arguments of OP_DELTA. a is [q: n_k heads of d_k | k: n_k heads of d_k | v: n_v heads of d_v]; b is a decay for each
- * value head, or for each of its d_k state rows; c a step size for each value head. A part is DELTA_BLOCK value
- * columns of a head; its state is [d_k][columns rounded up to TILE], and those of a head follow each other.
+ * Arguments of OP_DELTA. a is [q: n_k heads of d_k | k: n_k heads of d_k | v: n_v heads of d_v]; b
+ * is a decay for each value head, or for each of its d_k state rows; c a step size for each value
+ * head. A part is DELTA_BLOCK value columns of a head; its state is [d_k][columns rounded up to
+ * TILE], and those of a head follow each other.
  */
 struct delta_step {
     uint32_t n_k, n_v, d_k, d_v;
@@ -189,21 +207,22 @@ enum { MIX_MAX = 1024 }; /* past states of OP_MIX */
 
 struct step {
     enum op op;
-    int32_t layer;    /* -1 before the first layer and after the last */
-    bool out_rows;    /* runs over the rows whose output was asked for, not over all rows */
-    bool logit_rows;  /* of those, runs over the ones whose logits were asked for: they come first */
+    int32_t layer;   /* -1 before the first layer and after the last */
+    bool out_rows;   /* runs over the rows whose output was asked for, not over all rows */
+    bool logit_rows; /* of those, runs over the ones whose logits were asked for: they come first */
     int32_t dispatch; /* steps of one dispatch are neighbours */
     struct view dst, a, b, c;
     const float *w, *w2;
     const struct matrix *mat;
     float f, f2;
-    int32_t kind;   /* act_kind, gate_kind, norm_kind or rope_kind */
-    int32_t index;  /* rope table, KV slot or quant buffer */
-    bool kept;      /* runs even when an observer skips its layer: what it writes is read by other layers or positions */
+    int32_t kind;  /* act_kind, gate_kind, norm_kind or rope_kind */
+    int32_t index; /* rope table, KV slot or quant buffer */
+    bool kept; /* runs even when an observer skips its layer: what it writes is read by other layers
+                  or positions */
     bool per_piece; /* OP_NORM: w and w2 hold a row for each piece, not one for all */
     struct product *products;
     uint32_t n_products;
-    int32_t quant; /* quant buffer of a product's input; -1: no product needs one */
+    int32_t quant;    /* quant buffer of a product's input; -1: no product needs one */
     uint32_t n_parts; /* OP_STATE: independent parts of the work */
     size_t state;     /* OP_STATE: first float of its state in the session's */
     const void *args; /* what else the operation needs; its type goes with `op` */
@@ -228,9 +247,9 @@ struct plan_quant {
     size_t offset; /* bytes per row that lie before it */
 };
 
-/* Rotation: pair i at position p turns by p * freq[i]; cos and sin are multiplied by `mag`. A context opened with
- * more than `long_above` positions uses freq_long (long rope, spec F4.2): the context decides, not the text, so that
- * cached keys stay valid while a text grows. */
+/* Rotation: pair i at position p turns by p * freq[i]; cos and sin are multiplied by `mag`. A
+ * context opened with more than `long_above` positions uses freq_long (long rope, spec F4.2): the
+ * context decides, not the text, so that cached keys stay valid while a text grows. */
 struct rope_table {
     uint32_t n_rot;
     float mag;
@@ -257,13 +276,14 @@ struct plan {
     size_t n_steps, n_regs, n_quants, n_ropes, n_kvs;
     size_t cap_steps, cap_regs, cap_ropes, cap_kvs;
     int32_t n_dispatch;
-    int32_t layer;      /* being built */
-    bool out_rows;      /* past plan_select() */
-    bool logit_rows;    /* past plan_hidden() */
+    int32_t layer;   /* being built */
+    bool out_rows;   /* past plan_select() */
+    bool logit_rows; /* past plan_hidden() */
     bool no_memory;
     const char *broken; /* first mistake of the builder */
-    struct view logits; /* set by the builder before plan_finish(); not part of the packed registers */
-    uint32_t d_hidden;   /* width of the hidden state that plan_hidden() got; 0: none */
+    struct view
+        logits; /* set by the builder before plan_finish(); not part of the packed registers */
+    uint32_t d_hidden;            /* width of the hidden state that plan_hidden() got; 0: none */
     size_t state_floats;          /* of recurrent state a session has */
     size_t row_floats, row_quant; /* packed size of a batch row: floats, bytes */
     size_t out_floats, out_quant; /* of an output row */
@@ -312,33 +332,36 @@ void plan_begin_layer(struct plan *p, int32_t layer, struct view x);
 
 struct view plan_embed(struct plan *p, const struct matrix *m);
 struct view plan_embed_pos(struct plan *p, const struct matrix *m);
-struct view plan_norm(struct plan *p, const char *name, enum norm_kind kind, struct view x, const float *w,
-                      const float *b, float eps);
-void plan_norm_to(struct plan *p, enum norm_kind kind, struct view dst, struct view x, const float *w, const float *b,
-                  float eps);
+struct view plan_norm(struct plan *p, const char *name, enum norm_kind kind, struct view x,
+                      const float *w, const float *b, float eps);
+void plan_norm_to(struct plan *p, enum norm_kind kind, struct view dst, struct view x,
+                  const float *w, const float *b, float eps);
 /* In place, piece by piece. */
-void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const float *w, const float *b,
-                      float eps, bool per_piece);
+void plan_norm_pieces(struct plan *p, enum norm_kind kind, struct view x, const float *w,
+                      const float *b, float eps, bool per_piece);
 void plan_add(struct plan *p, struct view dst, struct view a, struct view b);
 void plan_sub(struct plan *p, struct view dst, struct view a, struct view b);
 void plan_mul(struct plan *p, struct view dst, struct view a, struct view b);
 void plan_copy(struct plan *p, struct view dst, struct view a);
 void plan_keep(struct plan *p, struct view dst, struct view a); /* a copy for other layers: kept */
-void plan_scale(struct plan *p, struct view x, float f); /* f == 1 adds no step */
-void plan_add_vec(struct plan *p, struct view x, const float *w); /* [view_size(x)]; NULL adds no step */
+void plan_scale(struct plan *p, struct view x, float f);        /* f == 1 adds no step */
+void plan_add_vec(struct plan *p, struct view x,
+                  const float *w); /* [view_size(x)]; NULL adds no step */
 void plan_mul_vec(struct plan *p, struct view x, const float *w);
 void plan_act(struct plan *p, enum act_kind kind, struct view x);
-void plan_gate(struct plan *p, enum gate_kind kind, struct view dst, struct view gate, struct view up);
+void plan_gate(struct plan *p, enum gate_kind kind, struct view dst, struct view gate,
+               struct view up);
 /* The kinds with parameters. */
-void plan_gate_with(struct plan *p, enum gate_kind kind, float f, float f2, struct view dst, struct view gate,
-                    struct view up);
+void plan_gate_with(struct plan *p, enum gate_kind kind, float f, float f2, struct view dst,
+                    struct view gate, struct view up);
 void plan_softcap(struct plan *p, struct view x, float cap); /* cap == 0 adds no step */
 /* dst = a + (b - a) * c, c in one piece; or with a vector w [view_size(a)] in place of c. */
 void plan_lerp(struct plan *p, struct view dst, struct view a, struct view b, struct view c);
 void plan_lerp_vec(struct plan *p, struct view dst, struct view a, struct view b, const float *w);
 /* x with the L2 norm of `like`; both in one piece. */
 void plan_rescale(struct plan *p, struct view x, struct view like);
-/* What of x (one piece, two floats at least) is above its mean by `f` sample standard deviations; the rest is 0. */
+/* What of x (one piece, two floats at least) is above its mean by `f` sample standard deviations;
+ * the rest is 0. */
 void plan_sparsify(struct plan *p, struct view x, float f);
 /* dst, a, b, c in equal pieces: each piece of dst += dot(a, b) * c. */
 void plan_dot_mul(struct plan *p, struct view dst, struct view a, struct view b, struct view c);
@@ -350,44 +373,56 @@ uint32_t plan_kv_slot(struct plan *p, const struct kv_slot *slot);
 void plan_kv_store(struct plan *p, uint32_t slot, struct view k, struct view v);
 void plan_attention(struct plan *p, struct view dst, struct view q, const struct attn_step *attn);
 
-/* `n` floats of recurrent state, zero at the beginning of a text: their offset in the session's state. */
+/* `n` floats of recurrent state, zero at the beginning of a text: their offset in the session's
+ * state. */
 size_t plan_state(struct plan *p, size_t n);
-/* Append a recurrent step in `n_parts` independent parts. `args` (copied, `size` bytes) goes with the operation. */
-struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t state, uint32_t n_parts,
-                             const void *args, size_t size);
+/* Append a recurrent step in `n_parts` independent parts. `args` (copied, `size` bytes) goes with
+ * the operation. */
+struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t state,
+                             uint32_t n_parts, const void *args, size_t size);
 
-/* Convolution of x (one piece) into a new register; allots its state of (n_taps - 1) * width floats. */
-struct view plan_conv(struct plan *p, const char *name, const struct conv_step *conv, struct view x);
+/* Convolution of x (one piece) into a new register; allots its state of (n_taps - 1) * width
+ * floats. */
+struct view plan_conv(struct plan *p, const char *name, const struct conv_step *conv,
+                      struct view x);
 
 /* The delta rule on qkv (one piece) into a new register of n_v pieces; allots its state. */
-struct view plan_delta(struct plan *p, const char *name, const struct delta_step *delta, struct view qkv,
-                       struct view decay, struct view beta);
+struct view plan_delta(struct plan *p, const char *name, const struct delta_step *delta,
+                       struct view qkv, struct view decay, struct view beta);
 /* Row before of x (one piece), into a new register. */
 struct view plan_shift(struct plan *p, const char *name, struct view x);
 /* Scans of u into new registers. bc is [B | C]: of all groups B, then of all groups C. */
-struct view plan_scan(struct plan *p, const struct scan_step *scan, struct view u, struct view dt, struct view bc);
-struct view plan_ssd(struct plan *p, const struct ssd_step *ssd, struct view u, struct view dt, struct view bc);
+struct view plan_scan(struct plan *p, const struct scan_step *scan, struct view u, struct view dt,
+                      struct view bc);
+struct view plan_ssd(struct plan *p, const struct ssd_step *ssd, struct view u, struct view dt,
+                     struct view bc);
 struct view plan_wkv(struct plan *p, const struct wkv_step *wkv, struct view all);
 
-/* W x (+ bias) into a new register, or into dst. Neighbouring products of one input become one step. */
+/* W x (+ bias) into a new register, or into dst. Neighbouring products of one input become one
+ * step. */
 struct view plan_matmul(struct plan *p, const char *name, const struct matrix *w, const float *bias,
                         struct view x);
-void plan_matmul_to(struct plan *p, struct view dst, const struct matrix *w, const float *bias, struct view x);
+void plan_matmul_to(struct plan *p, struct view dst, const struct matrix *w, const float *bias,
+                    struct view x);
 void plan_route(struct plan *p, const struct router *r, struct view logits, struct view *ids,
                 struct view *weights);
 /* Products with the chosen experts, into a new register of n_used pieces. */
-struct view plan_moe_matmul(struct plan *p, const char *name, const struct matrix *experts, uint32_t n_expert,
-                            const float *bias, struct view x, struct view ids, uint32_t n_used);
+struct view plan_moe_matmul(struct plan *p, const char *name, const struct matrix *experts,
+                            uint32_t n_expert, const float *bias, struct view x, struct view ids,
+                            uint32_t n_used);
 struct view plan_combine(struct plan *p, const char *name, struct view y, struct view weights);
 /* The same into dst, which is no part of y. */
 void plan_combine_to(struct plan *p, struct view dst, struct view y, struct view weights);
 /* Piece j of x times factors[j], in place. */
 void plan_mul_each(struct plan *p, struct view x, struct view factors);
-/* Products of each head with a matrix of its own, w [n]: x and dst are n pieces that fill their registers but for
- * gaps of the same size. */
-void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, uint32_t n, struct view x);
-/* Softmax attention of a row over its own earlier states, the pieces of `past`, and x, into a new register. */
-struct view plan_mix(struct plan *p, const char *name, struct view past, struct view x, const float *w, float eps);
+/* Products of each head with a matrix of its own, w [n]: x and dst are n pieces that fill their
+ * registers but for gaps of the same size. */
+void plan_head_matmul(struct plan *p, struct view dst, const struct matrix *w, uint32_t n,
+                      struct view x);
+/* Softmax attention of a row over its own earlier states, the pieces of `past`, and x, into a new
+ * register. */
+struct view plan_mix(struct plan *p, const char *name, struct view past, struct view x,
+                     const float *w, float eps);
 /* From here on only rows whose output was asked for. */
 struct view plan_select(struct plan *p, struct view x);
 /* Hidden states from the caller, into a new register. */

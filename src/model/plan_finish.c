@@ -1,8 +1,8 @@
 /*
  * Plans: the one pass that makes them runnable, and describing their steps for people.
  *
- * Memory is shared between registers that no dispatch sees together: within a dispatch rows advance independently of
- * each other, so lifetimes are counted in dispatches, not steps.
+ * Memory is shared between registers that no dispatch sees together: within a dispatch rows advance
+ * independently of each other, so lifetimes are counted in dispatches, not steps.
  */
 #include "model/plan.h"
 
@@ -56,8 +56,10 @@ static bool insert_quantise(struct plan *p)
         if (needs_quant(&s) && s.quant < 0) {
             p->quants[p->n_quants] = (struct plan_quant){.src = s.a, .out_rows = s.out_rows};
             s.quant = (int32_t)p->n_quants++;
-            struct step quantise = {
-                .op = OP_QUANTISE, .layer = s.layer, .out_rows = s.out_rows, .logit_rows = s.logit_rows};
+            struct step quantise = {.op = OP_QUANTISE,
+                                    .layer = s.layer,
+                                    .out_rows = s.out_rows,
+                                    .logit_rows = s.logit_rows};
             quantise.dst = quantise.b = quantise.c = view_none();
             quantise.a = s.a;
             quantise.index = s.quant;
@@ -159,20 +161,23 @@ static size_t pack(struct tenant *list, size_t n)
     return total;
 }
 
-static void pack_domain(struct plan *p, struct tenant *list, bool out_rows, size_t *floats, size_t *quant)
+static void pack_domain(struct plan *p, struct tenant *list, bool out_rows, size_t *floats,
+                        size_t *quant)
 {
     size_t n = 0;
     for (size_t i = 0; i < p->n_regs; i++) {
         struct plan_reg *r = &p->regs[i];
         if (r->out_rows == out_rows && r->first >= 0 && (int32_t)i != p->logits.reg)
-            list[n++] = (struct tenant){r->first, r->last, ((size_t)r->width + 15) / 16 * 16, &r->offset};
+            list[n++] =
+                (struct tenant){r->first, r->last, ((size_t)r->width + 15) / 16 * 16, &r->offset};
     }
     *floats = pack(list, n);
     n = 0;
     for (size_t i = 0; i < p->n_quants; i++) {
         struct plan_quant *q = &p->quants[i];
         if (q->out_rows == out_rows)
-            list[n++] = (struct tenant){q->first, q->last, act_bytes(q->src.width) * q->src.n, &q->offset};
+            list[n++] =
+                (struct tenant){q->first, q->last, act_bytes(q->src.width) * q->src.n, &q->offset};
     }
     *quant = pack(list, n);
 }
@@ -182,8 +187,9 @@ linnet_status plan_finish(struct plan *p, linnet_error *e)
     if (!p->broken && !p->no_memory && p->logits.reg < 0)
         p->broken = "there are no logits";
     if (p->broken)
-        return err_set(e, LINNET_UNSUPPORTED, "the parts of this model do not fit together: %s (layer %d)",
-                       p->broken, p->layer);
+        return err_set(e, LINNET_UNSUPPORTED,
+                       "the parts of this model do not fit together: %s (layer %d)", p->broken,
+                       p->layer);
     if (p->no_memory || !insert_quantise(p))
         return err_memory(e, "the plan of the model", p->n_steps * sizeof *p->steps);
     group_dispatches(p);

@@ -1,8 +1,8 @@
 /*
  * Rotary embedding as data: the metadata keys that scale it, resolved to one table of frequencies.
  *
- * Frequencies are computed in double precision; the executor multiplies by the position in double too, so that
- * no error grows with the position.
+ * Frequencies are computed in double precision; the executor multiplies by the position in double
+ * too, so that no error grows with the position.
  */
 #include "base/limits.h"
 #include "model/block.h"
@@ -20,8 +20,10 @@ struct rope_scaling rope_scaling_read(struct loader *l, bool yarn_keys)
         s.kind = SCALING_LONGROPE;
     else if (!key_is(l, "rope.scaling.type", "linear", true)) {
         struct gguf_str t = key_text(l, "rope.scaling.type");
-        load_fail(l, LINNET_UNSUPPORTED, "metadata key '%s.rope.scaling.type' is '%.*s'; known: none, linear, yarn, longrope",
-                  l->arch, (int)(t.n < 64 ? t.n : 64), t.s);
+        load_fail(
+            l, LINNET_UNSUPPORTED,
+            "metadata key '%s.rope.scaling.type' is '%.*s'; known: none, linear, yarn, longrope",
+            l->arch, (int)(t.n < 64 ? t.n : 64), t.s);
     }
     s.factor = key_f32_or(l, "rope.scaling.factor", 0.0f);
     float old = key_f32_or(l, "rope.scale_linear", 0.0f);
@@ -45,19 +47,21 @@ struct rope_scaling rope_scaling_read(struct loader *l, bool yarn_keys)
     return s;
 }
 
-/* YaRN: how far pair i is slowed down, 0 (turns often, keeps its frequency) to 1 (divided by the factor). */
+/* YaRN: how far pair i is slowed down, 0 (turns often, keeps its frequency) to 1 (divided by the
+ * factor). */
 static double yarn_ramp(const struct rope_scaling *s, uint32_t n_rot, float base, uint32_t i)
 {
     const double pi = 3.14159265358979323846;
     double per = n_rot / (2.0 * log((double)base));
     double low = fmax(0.0, floor(per * log(s->n_ctx_orig / (2.0 * pi * (double)s->beta_fast))));
-    double high = fmin(n_rot - 1.0, ceil(per * log(s->n_ctx_orig / (2.0 * pi * (double)s->beta_slow))));
+    double high =
+        fmin(n_rot - 1.0, ceil(per * log(s->n_ctx_orig / (2.0 * pi * (double)s->beta_slow))));
     double r = ((double)i - low) / fmax(0.001, high - low);
     return fmin(1.0, fmax(0.0, r));
 }
 
-static double *frequencies(struct loader *l, uint32_t n_rot, float base, const struct rope_scaling *s,
-                           const float *factors)
+static double *frequencies(struct loader *l, uint32_t n_rot, float base,
+                           const struct rope_scaling *s, const float *factors)
 {
     double *freq = ARENA_ARRAY(l->arena, n_rot / 2, double);
     if (!freq) {
@@ -87,7 +91,9 @@ const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float ba
     if (l->status != LINNET_OK)
         return NULL;
     if (n_rot == 0 || n_rot % 2 || !(base > 0.0f) || base == 1.0f) {
-        load_fail(l, LINNET_FORMAT, "rotary embedding over %u dimensions with base %g cannot be: it needs an even number and a base above 0 other than 1",
+        load_fail(l, LINNET_FORMAT,
+                  "rotary embedding over %u dimensions with base %g cannot be: it needs an even "
+                  "number and a base above 0 other than 1",
                   n_rot, (double)base);
         return NULL;
     }
@@ -115,9 +121,11 @@ const struct rope_table *rope_read(struct loader *l, uint32_t d_k)
     float base = key_f32_or(l, "rope.freq_base", 10000.0f);
     struct rope_scaling scaling = rope_scaling_read(l, false);
     if (n_rot > d_k)
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.dimension_count' is %u, more than a head's %u", l->arch,
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.rope.dimension_count' is %u, more than a head's %u", l->arch,
                   n_rot, d_k);
-    return rope_resolve(l, n_rot, base, &scaling, vec_opt(l, "rope_freqs.weight", n_rot / 2), NULL, 0.0f);
+    return rope_resolve(l, n_rot, base, &scaling, vec_opt(l, "rope_freqs.weight", n_rot / 2), NULL,
+                        0.0f);
 }
 
 void rope_ignore(struct loader *l)

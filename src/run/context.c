@@ -1,8 +1,9 @@
 /*
  * Contexts and sessions: their lives, and turning a caller's items into batches.
  *
- * A run is all or nothing: sessions grow only when every batch has run, and after a failure their state is brought back
- * to where it was. Rows written for a run that failed lie behind the sessions' ends and are never read.
+ * A run is all or nothing: sessions grow only when every batch has run, and after a failure their
+ * state is brought back to where it was. Rows written for a run that failed lie behind the
+ * sessions' ends and are never read.
  */
 #include "run/context.h"
 
@@ -32,22 +33,28 @@ void linnet_observer_defaults(linnet_observer *observer)
     *observer = (linnet_observer){.size = sizeof *observer, .exit_layer = UINT32_MAX};
 }
 
-static linnet_status take_options(struct linnet_context *c, const linnet_context_options *options, linnet_error *e)
+static linnet_status take_options(struct linnet_context *c, const linnet_context_options *options,
+                                  linnet_error *e)
 {
     linnet_context_options o;
     linnet_context_defaults(&o);
     if (options && options->size != sizeof o)
-        return err_set(e, LINNET_INVALID, "linnet_context_options of an unknown size: call linnet_context_defaults() first");
+        return err_set(
+            e, LINNET_INVALID,
+            "linnet_context_options of an unknown size: call linnet_context_defaults() first");
     if (options)
         o = *options;
     if (o.n_batch < 1 || o.n_batch > LIMIT_BATCH)
-        return err_set(e, LINNET_INVALID, "n_batch is %u; it must be in 1..%d", o.n_batch, LIMIT_BATCH);
+        return err_set(e, LINNET_INVALID, "n_batch is %u; it must be in 1..%d", o.n_batch,
+                       LIMIT_BATCH);
     if (o.n_ctx > INT32_MAX)
         return err_set(e, LINNET_INVALID, "n_ctx is %u; it must be below 2^31", o.n_ctx);
     if ((unsigned)o.kv_k >= KV_TYPE_COUNT || (unsigned)o.kv_v >= KV_TYPE_COUNT)
-        return err_set(e, LINNET_INVALID, "KV type %d or %d does not exist", (int)o.kv_k, (int)o.kv_v);
+        return err_set(e, LINNET_INVALID, "KV type %d or %d does not exist", (int)o.kv_k,
+                       (int)o.kv_v);
     if (o.checkpoint_max > CHECKPOINTS_MAX || (unsigned)o.checkpoint_kind > LINNET_CHECKPOINT_DELTA)
-        return err_set(e, LINNET_INVALID, "checkpoint_max is %u (at most %d), checkpoint_kind %d (0..2)",
+        return err_set(e, LINNET_INVALID,
+                       "checkpoint_max is %u (at most %d), checkpoint_kind %d (0..2)",
                        o.checkpoint_max, CHECKPOINTS_MAX, (int)o.checkpoint_kind);
     c->checkpoints.kind = o.checkpoint_kind;
     c->checkpoints.spacing = o.checkpoint_spacing;
@@ -60,8 +67,9 @@ static linnet_status take_options(struct linnet_context *c, const linnet_context
     /* a table of positions cannot be read past its end */
     for (size_t i = 0; i < c->p->n_steps; i++)
         if (c->p->steps[i].op == OP_EMBED_POS && c->n_ctx > c->p->steps[i].mat->n_rows)
-            return err_set(e, LINNET_INVALID, "n_ctx is %u, but this model has learned positions for %zu only", c->n_ctx,
-                           c->p->steps[i].mat->n_rows);
+            return err_set(e, LINNET_INVALID,
+                           "n_ctx is %u, but this model has learned positions for %zu only",
+                           c->n_ctx, c->p->steps[i].mat->n_rows);
     return LINNET_OK;
 }
 
@@ -76,8 +84,9 @@ static linnet_status begin(struct linnet_context *c, linnet_model *model, const 
     return s == LINNET_OK ? kv_init(c, e) : s;
 }
 
-linnet_status context_create(struct linnet_model *m, const struct plan *p, const linnet_context_options *options,
-                             struct linnet_context **out, linnet_error *e)
+linnet_status context_create(struct linnet_model *m, const struct plan *p,
+                             const linnet_context_options *options, struct linnet_context **out,
+                             linnet_error *e)
 {
     struct linnet_context *c = malloc(sizeof *c);
     if (!c)
@@ -97,7 +106,8 @@ linnet_status linnet_context_create(linnet_model *model, const linnet_context_op
                                     linnet_context **out, linnet_error *error)
 {
     if (model->plan_only)
-        return err_set(error, LINNET_INVALID, "the model was opened with plan_only: it can be described, not run");
+        return err_set(error, LINNET_INVALID,
+                       "the model was opened with plan_only: it can be described, not run");
     struct linnet_context *c;
     linnet_status s = context_create(model, &model->plan, options, &c, error);
     if (s != LINNET_OK)
@@ -132,8 +142,9 @@ uint32_t linnet_context_n_ctx(const linnet_context *c)
     return c->n_ctx;
 }
 
-linnet_status linnet_context_memory(const linnet_model *model, const linnet_context_options *options,
-                                    linnet_memory *out, linnet_error *error)
+linnet_status linnet_context_memory(const linnet_model *model,
+                                    const linnet_context_options *options, linnet_memory *out,
+                                    linnet_error *error)
 {
     const struct plan *plans[] = {&model->plan, &model->draft};
     linnet_status s = LINNET_OK;
@@ -143,7 +154,8 @@ linnet_status linnet_context_memory(const linnet_model *model, const linnet_cont
         s = begin(&c, (linnet_model *)model, plans[i], options, error);
         if (s == LINNET_OK) {
             uint64_t checkpoints;
-            out->work += exec_bytes(c.p, c.n_batch) + (uint64_t)pool_threads(c.pool) * KERNEL_SCRATCH;
+            out->work +=
+                exec_bytes(c.p, c.n_batch) + (uint64_t)pool_threads(c.pool) * KERNEL_SCRATCH;
             out->kv += kv_bytes(&c, c.n_ctx);
             out->state += state_memory(&c, &checkpoints);
             out->checkpoints += checkpoints;
@@ -269,12 +281,14 @@ void session_cut(linnet_session *s, size_t n)
 linnet_status linnet_session_rollback(linnet_session *s, size_t length, linnet_error *error)
 {
     if (length > s->n)
-        return err_set(error, LINNET_INVALID, "cannot roll back to %zu: the session has %zu tokens", length, s->n);
+        return err_set(error, LINNET_INVALID, "cannot roll back to %zu: the session has %zu tokens",
+                       length, s->n);
     session_cut(s, length);
     return LINNET_OK;
 }
 
-static linnet_status check_item(struct linnet_context *c, const linnet_item *it, size_t i, linnet_error *e)
+static linnet_status check_item(struct linnet_context *c, const linnet_item *it, size_t i,
+                                linnet_error *e)
 {
     linnet_session *s = it->session;
     if (!s || s->ctx != c)
@@ -284,18 +298,22 @@ static linnet_status check_item(struct linnet_context *c, const linnet_item *it,
     if (it->n_tokens == 0)
         return err_set(e, LINNET_INVALID, "item %zu has no tokens", i);
     if (it->n_tokens > c->n_ctx - s->n)
-        return err_set(e, LINNET_CONTEXT_FULL, "item %zu: %zu tokens do not fit after %zu in a context of %u", i,
+        return err_set(e, LINNET_CONTEXT_FULL,
+                       "item %zu: %zu tokens do not fit after %zu in a context of %u", i,
                        it->n_tokens, s->n, c->n_ctx);
     for (size_t t = 0; t < it->n_tokens; t++)
         if (it->tokens[t] < 0 || (uint32_t)it->tokens[t] >= c->m->facts.n_vocab)
-            return err_set(e, LINNET_INVALID, "item %zu: token %zu is %d; the vocabulary has ids 0..%u", i, t,
+            return err_set(e, LINNET_INVALID,
+                           "item %zu: token %zu is %d; the vocabulary has ids 0..%u", i, t,
                            it->tokens[t], c->m->facts.n_vocab - 1);
     s->in_batch = true;
     return LINNET_OK;
 }
 
-/* Note what is wanted of a batch row. Rows with logits come first: the others wait at the end of the list. */
-static void add_output(struct linnet_context *c, size_t row, bool logits, float *hidden, size_t *waiting)
+/* Note what is wanted of a batch row. Rows with logits come first: the others wait at the end of
+ * the list. */
+static void add_output(struct linnet_context *c, size_t row, bool logits, float *hidden,
+                       size_t *waiting)
 {
     size_t at = logits ? c->n_logit_rows++ : hidden ? c->n_batch - ++*waiting : SIZE_MAX;
     if (at == SIZE_MAX)
@@ -317,9 +335,9 @@ struct progress {
     const linnet_item *items;
     const float *const *hidden; /* [n_items] -> [n_tokens][d_model], or NULL */
     size_t n_items;
-    size_t i, done;  /* item, its rows done */
-    size_t valid;    /* where item i's session stood at first */
-    size_t waiting;  /* rows of the batch with a hidden state and without logits */
+    size_t i, done; /* item, its rows done */
+    size_t valid;   /* where item i's session stood at first */
+    size_t waiting; /* rows of the batch with a hidden state and without logits */
 };
 
 /* Add up to `room` of the present item's rows as a span; less when a checkpoint is due. */
@@ -342,8 +360,8 @@ static void add_span(struct linnet_context *c, struct progress *p, size_t room)
             continue;
         if (p->hidden && c->pos[row] > 0)
             c->given[row] = p->hidden[p->i] + (t - again) * d;
-        add_output(c, row, outputs_has_logits(&c->outputs, p->i, t - again), outputs_hidden(c, p->i, t - again),
-                   &p->waiting);
+        add_output(c, row, outputs_has_logits(&c->outputs, p->i, t - again),
+                   outputs_hidden(c, p->i, t - again), &p->waiting);
     }
     c->n_spans++;
     p->done += n;
@@ -398,7 +416,8 @@ static linnet_status run_batches(struct linnet_context *c, struct progress *p, l
     return LINNET_OK;
 }
 
-static linnet_status check_items(struct linnet_context *c, const linnet_item *items, size_t n_items, linnet_error *e)
+static linnet_status check_items(struct linnet_context *c, const linnet_item *items, size_t n_items,
+                                 linnet_error *e)
 {
     linnet_status s = LINNET_OK;
     for (size_t i = 0; i < n_items && s == LINNET_OK; i++)
@@ -409,8 +428,8 @@ static linnet_status check_items(struct linnet_context *c, const linnet_item *it
     return s;
 }
 
-linnet_status context_run(struct linnet_context *c, const linnet_item *items, const float *const *hidden,
-                          size_t n_items, linnet_error *error)
+linnet_status context_run(struct linnet_context *c, const linnet_item *items,
+                          const float *const *hidden, size_t n_items, linnet_error *error)
 {
     c->outputs.n_items = 0;
     linnet_status s = check_items(c, items, n_items, error);
@@ -436,7 +455,8 @@ linnet_status context_run(struct linnet_context *c, const linnet_item *items, co
     return s;
 }
 
-linnet_status linnet_run(linnet_context *c, const linnet_item *items, size_t n_items, linnet_error *error)
+linnet_status linnet_run(linnet_context *c, const linnet_item *items, size_t n_items,
+                         linnet_error *error)
 {
     return context_run(c, items, NULL, n_items, error);
 }

@@ -10,9 +10,10 @@
 #include <stdatomic.h>
 
 /*
- * KV memory. Positions are stored in pages of KV_PAGE; a page holds them for every layer of its group. Layers
- * with the same window form a group, so that pages behind a window can be let go without asking other layers.
- * Pages are counted: a fork shares them, and whoever writes to a shared one copies it first.
+ * KV memory. Positions are stored in pages of KV_PAGE; a page holds them for every layer of its
+ * group. Layers with the same window form a group, so that pages behind a window can be let go
+ * without asking other layers. Pages are counted: a fork shares them, and whoever writes to a
+ * shared one copies it first.
  */
 struct kv_page {
     uint32_t refs;
@@ -45,15 +46,15 @@ struct linnet_session {
     struct linnet_session *prev, *next; /* all sessions of the context */
     size_t n;                           /* tokens */
     int32_t *tokens;                    /* [ctx->n_ctx] */
-    size_t valid;                       /* positions whose effect is in `state` and the pages, <= n; the rest is
-                                           run again before anything new */
-    float *state;                       /* [plan.state_floats] after `valid` tokens, or NULL when the model has none */
-    struct checkpoint **points;         /* [n_points] by position */
+    size_t valid; /* positions whose effect is in `state` and the pages, <= n; the rest is
+                     run again before anything new */
+    float *state; /* [plan.state_floats] after `valid` tokens, or NULL when the model has none */
+    struct checkpoint **points; /* [n_points] by position */
     size_t n_points;
     float *log; /* inputs of recurrent steps, rows log_from..log_to; NULL: none is kept */
     size_t log_from, log_to;
-    struct linnet_session *draft;       /* of the draft head, in ctx->draft; NULL: the model has none */
-    uint8_t ***pages;                   /* [group][ctx->n_table] -> page data, NULL where there is none */
+    struct linnet_session *draft; /* of the draft head, in ctx->draft; NULL: the model has none */
+    uint8_t ***pages;             /* [group][ctx->n_table] -> page data, NULL where there is none */
     bool in_batch;
 };
 
@@ -111,23 +112,23 @@ struct linnet_context {
     uint8_t *quants, *out_quants;
     void *work; /* the one mapping of all four */
     size_t work_size;
-    uint8_t *scratch; /* [threads][KERNEL_SCRATCH] */
-    const float **attn_q;  /* [threads][ATTN_ROWS * most heads of a group] */
+    uint8_t *scratch;     /* [threads][KERNEL_SCRATCH] */
+    const float **attn_q; /* [threads][ATTN_ROWS * most heads of a group] */
     float **attn_out;
     int32_t *attn_range; /* [threads][2 * the same], then floats for sinks */
     float *attn_sinks;
     size_t attn_cap;
 
     /* the batch */
-    int32_t *token, *pos; /* [n_batch] */
-    uint32_t *span_of;    /* [n_batch] */
-    struct span *spans;   /* [n_batch] */
+    int32_t *token, *pos;      /* [n_batch] */
+    uint32_t *span_of;         /* [n_batch] */
+    struct span *spans;        /* [n_batch] */
     struct attn_block *blocks; /* [n_batch + spans] */
     size_t n_rows, n_spans, n_blocks;
     size_t n_out, n_logit_rows; /* output rows; those with logits, which come first */
     int32_t *out_row;           /* [n_batch] batch row of each output row */
-    float **keep;               /* [n_batch] where the hidden state of an output row goes, or NULL */
-    const float **given;        /* [n_batch] hidden state that came with a batch row, or NULL */
+    float **keep;        /* [n_batch] where the hidden state of an output row goes, or NULL */
+    const float **given; /* [n_batch] hidden state that came with a batch row, or NULL */
 
     /* rows by expert */
     int32_t *moe_count, *moe_start, *moe_active; /* [most experts] */
@@ -150,24 +151,27 @@ struct linnet_context {
 
 /* context.c */
 /* A context for one plan of the model. */
-linnet_status context_create(struct linnet_model *m, const struct plan *p, const linnet_context_options *options,
-                             struct linnet_context **out, linnet_error *e);
+linnet_status context_create(struct linnet_model *m, const struct plan *p,
+                             const linnet_context_options *options, struct linnet_context **out,
+                             linnet_error *e);
 /* linnet_run(), with hidden [n_items] -> [n_tokens][d_model] for plans that take hidden states. */
-linnet_status context_run(struct linnet_context *c, const linnet_item *items, const float *const *hidden,
-                          size_t n_items, linnet_error *e);
+linnet_status context_run(struct linnet_context *c, const linnet_item *items,
+                          const float *const *hidden, size_t n_items, linnet_error *e);
 /* Forget what is at and after position n, which is not behind the session's end. */
 void session_cut(struct linnet_session *s, size_t n);
 
 /* outputs.c */
 /* Make room for what the items want. */
-linnet_status outputs_begin(struct linnet_context *c, const linnet_item *items, size_t n, linnet_error *e);
+linnet_status outputs_begin(struct linnet_context *c, const linnet_item *items, size_t n,
+                            linnet_error *e);
 void outputs_free(struct outputs *o);
 bool outputs_has_logits(const struct outputs *o, size_t item, size_t token);
 /* Where a hidden state goes; NULL when it is not wanted. */
 float *outputs_hidden(const struct linnet_context *c, size_t item, size_t token);
 
 /* draft.c */
-linnet_status draft_create(struct linnet_context *c, const linnet_context_options *options, linnet_error *e);
+linnet_status draft_create(struct linnet_context *c, const linnet_context_options *options,
+                           linnet_error *e);
 void draft_free(struct linnet_context *c);
 /* Tokens from position `old` on were appended to s: guesses are forgotten. */
 void draft_appended(linnet_session *s, size_t old);
@@ -177,8 +181,8 @@ void draft_cut(linnet_session *s);
 /* kv.c */
 linnet_status kv_init(struct linnet_context *c, linnet_error *e);
 void kv_free(struct linnet_context *c);
-/* Make pages for positions [first, end) exist and belong to s alone. On failure nothing has changed but that some
- * pages may exist ahead of need. */
+/* Make pages for positions [first, end) exist and belong to s alone. On failure nothing has changed
+ * but that some pages may exist ahead of need. */
 linnet_status kv_reserve(struct linnet_session *s, size_t first, size_t end, linnet_error *e);
 /* Give back pages that hold no position below n. */
 void kv_truncate(struct linnet_session *s, size_t n);
@@ -205,7 +209,8 @@ void state_restored(struct linnet_session *s, size_t n);
 void state_checkpoint(struct linnet_session *s);
 /* The position after `pos` that a run must not jump over. */
 size_t state_next_stop(const struct linnet_session *s, size_t pos);
-/* Delta checkpoints: log the inputs of recurrent step t, before it runs; then that n rows from pos have run. */
+/* Delta checkpoints: log the inputs of recurrent step t, before it runs; then that n rows from pos
+ * have run. */
 void state_log(struct linnet_context *c, const struct step *t);
 void state_logged(struct linnet_session *s, size_t pos, size_t n);
 /* Bytes of a session's state (and log), and at most of checkpoints. */

@@ -1,19 +1,22 @@
 /*
  * The executor: runs a plan over a batch of rows.
  *
- * The one forward path. Prefill, decode, several sessions together, observed runs: all are this, with other rows.
- * Work is split between threads only across outputs (rows, tiles of 16 weight rows, heads), never inside a sum, so
- * the bits of a result do not depend on the split. A run allocates nothing.
+ * The one forward path. Prefill, decode, several sessions together, observed runs: all are this,
+ * with other rows. Work is split between threads only across outputs (rows, tiles of 16 weight
+ * rows, heads), never inside a sum, so the bits of a result do not depend on the split. A run
+ * allocates nothing.
  */
+#include "run/exec.h"
 #include "base/checked.h"
 #include "base/limits.h"
-#include "run/exec.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
 enum { TILE_RUN = 4 }; /* tiles of a product worth giving out together */
-enum { CHUNKS_PER_THREAD = 4 }; /* pieces a dispatch is cut into, so that a slow core does not hold up the rest */
+enum {
+    CHUNKS_PER_THREAD = 4
+}; /* pieces a dispatch is cut into, so that a slow core does not hold up the rest */
 
 /* A dispatch of row-local steps [first, last): each chunk takes its rows through all of them. */
 struct rows_job {
@@ -115,8 +118,8 @@ static void run_matmul(struct linnet_context *c, const struct step *s)
     pool_run(c->pool, ceil_div(job.total, job.per_chunk), product_chunk, &job);
 }
 
-/* Sort (row, piece) pairs by expert: moe_x and moe_y list the rows of each expert one after another, in order
- * of row. */
+/* Sort (row, piece) pairs by expert: moe_x and moe_y list the rows of each expert one after
+ * another, in order of row. */
 static size_t group_by_expert(struct linnet_context *c, const struct step *s, uint32_t n_expert)
 {
     uint32_t used = s->products[0].dst.n;
@@ -220,7 +223,8 @@ struct state_run {
 static void state_chunk(void *arg, size_t chunk, unsigned worker)
 {
     const struct state_run *j = arg;
-    state_fns[j->s->op](j->c, j->s, &j->c->spans[chunk / j->s->n_parts], (uint32_t)(chunk % j->s->n_parts), worker);
+    state_fns[j->s->op](j->c, j->s, &j->c->spans[chunk / j->s->n_parts],
+                        (uint32_t)(chunk % j->s->n_parts), worker);
 }
 
 void exec_state_step(struct linnet_context *c, const struct step *s)
@@ -263,7 +267,9 @@ static void attn_chunk(void *arg, size_t chunk, unsigned worker)
     for (uint32_t i = 0; i < b->n; i++) {
         size_t row = b->row0 + i;
         int32_t pos = c->pos[row];
-        int32_t from = s->attn->window && pos >= (int32_t)s->attn->window ? pos - (int32_t)s->attn->window + 1 : 0;
+        int32_t from = s->attn->window && pos >= (int32_t)s->attn->window
+                           ? pos - (int32_t)s->attn->window + 1
+                           : 0;
         for (uint32_t g = g0; g < g1; g++, n++) {
             uint32_t h = head * group + g;
             q[n] = view_row(c, &s->a, row) + (size_t)h * s->a.stride;
@@ -297,7 +303,8 @@ static void attn_chunk(void *arg, size_t chunk, unsigned worker)
 static void run_attention(struct linnet_context *c, const struct step *s)
 {
     enum { LEAST = 8 }; /* query heads worth a conversion of the keys of their own */
-    size_t n_head = c->p->kvs[s->index].n_head, group = s->a.n / n_head, chunks = c->n_blocks * n_head;
+    size_t n_head = c->p->kvs[s->index].n_head, group = s->a.n / n_head,
+           chunks = c->n_blocks * n_head;
     if (chunks == 0)
         return;
     size_t parts = ceil_div(chunk_limit(c), chunks), most = ceil_div(group, LEAST);
@@ -379,7 +386,8 @@ static linnet_status run_observed(struct linnet_context *c, linnet_error *e)
             skip_after = SIZE_MAX;
             bool skip = s->layer >= 0 && (uint32_t)s->layer >= o->exit_layer;
             if (s->layer >= 0 && !skip && o->before_layer)
-                skip = o->before_layer(o->user, (uint32_t)s->layer, reg_row(c, s->a.reg, 0), c->n_rows, s->a.width);
+                skip = o->before_layer(o->user, (uint32_t)s->layer, reg_row(c, s->a.reg, 0),
+                                       c->n_rows, s->a.width);
             kept = skip ? s->a.reg : -1;
             if (skip)
                 skip_after = skip_from(p, i);
@@ -404,7 +412,8 @@ static void make_blocks(struct linnet_context *c)
     for (uint32_t i = 0; i < c->n_spans; i++)
         for (size_t r = 0; r < c->spans[i].n; r += ATTN_ROWS) {
             size_t n = c->spans[i].n - r < ATTN_ROWS ? c->spans[i].n - r : ATTN_ROWS;
-            c->blocks[c->n_blocks++] = (struct attn_block){i, (uint32_t)(c->spans[i].row0 + r), (uint32_t)n};
+            c->blocks[c->n_blocks++] =
+                (struct attn_block){i, (uint32_t)(c->spans[i].row0 + r), (uint32_t)n};
         }
 }
 
@@ -416,10 +425,13 @@ linnet_status exec_run(struct linnet_context *c, linnet_error *e)
 
 uint64_t exec_bytes(const struct plan *p, uint32_t n_batch)
 {
-    return ((uint64_t)(p->row_floats + p->out_floats) * sizeof(float) + p->row_quant + p->out_quant) * n_batch;
+    return ((uint64_t)(p->row_floats + p->out_floats) * sizeof(float) + p->row_quant +
+            p->out_quant) *
+           n_batch;
 }
 
-/* The widest needs of any step: heads per KV head, experts (or heads with matrices), of which a row uses. */
+/* The widest needs of any step: heads per KV head, experts (or heads with matrices), of which a row
+ * uses. */
 static void most(const struct plan *p, size_t *heads, size_t *experts, size_t *used)
 {
     *heads = *experts = *used = 1;
@@ -439,7 +451,8 @@ static void most(const struct plan *p, size_t *heads, size_t *experts, size_t *u
 static bool map_registers(struct linnet_context *c)
 {
     const struct plan *p = c->p;
-    size_t sizes[4] = {p->row_floats * sizeof(float), p->out_floats * sizeof(float), p->row_quant, p->out_quant};
+    size_t sizes[4] = {p->row_floats * sizeof(float), p->out_floats * sizeof(float), p->row_quant,
+                       p->out_quant};
     uint8_t *at[4];
     size_t total = 0, offset[4];
     for (int i = 0; i < 4; i++) {
@@ -449,7 +462,8 @@ static bool map_registers(struct linnet_context *c)
             return false;
     }
     c->work_size = total;
-    c->work = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    c->work = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (c->work == MAP_FAILED) {
         c->work = NULL;
         return false;
@@ -486,9 +500,9 @@ linnet_status exec_init(struct linnet_context *c, linnet_error *e)
     c->moe_active = ARENA_ARRAY(&c->arena, experts, int32_t);
     c->moe_x = ARENA_ARRAY(&c->arena, n * used, int32_t);
     c->moe_y = ARENA_ARRAY(&c->arena, n * used, int32_t);
-    bool all = c->scratch && c->attn_q && c->attn_out && c->attn_range && c->attn_sinks && c->token && c->pos &&
-               c->out_row && c->keep && c->given && c->span_of && c->spans && c->blocks && c->moe_count && c->moe_start &&
-               c->moe_active && c->moe_x && c->moe_y;
+    bool all = c->scratch && c->attn_q && c->attn_out && c->attn_range && c->attn_sinks &&
+               c->token && c->pos && c->out_row && c->keep && c->given && c->span_of && c->spans &&
+               c->blocks && c->moe_count && c->moe_start && c->moe_active && c->moe_x && c->moe_y;
     if (!all || !map_registers(c))
         return err_memory(e, "working memory of a context; a smaller n_batch needs less",
                           (size_t)exec_bytes(c->p, c->n_batch));

@@ -1,5 +1,6 @@
 /*
- * What the executor's parts share: where the rows of registers lie, and the tables of functions by operation.
+ * What the executor's parts share: where the rows of registers lie, and the tables of functions by
+ * operation.
  */
 #ifndef LINNET_RUN_EXEC_H
 #define LINNET_RUN_EXEC_H
@@ -33,7 +34,8 @@ static inline size_t batch_row(const struct linnet_context *c, const struct step
 }
 
 /* A view as the input of products. */
-static inline struct act act_of(const struct linnet_context *c, const struct view *v, int32_t quant, size_t rows)
+static inline struct act act_of(const struct linnet_context *c, const struct view *v, int32_t quant,
+                                size_t rows)
 {
     return (struct act){.n_rows = rows * v->n,
                         .width = v->width,
@@ -46,10 +48,10 @@ static inline struct act act_of(const struct linnet_context *c, const struct vie
 typedef void row_fn(struct linnet_context *c, const struct step *s, size_t row);
 extern row_fn *const row_fns[OP_COUNT];
 
-/* Recurrent operations: part `part` of step.n_parts for all rows of a span, in order; reads and writes that part of
- * the session's state. Parts are independent of each other. */
-typedef void state_fn(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
-                      unsigned worker);
+/* Recurrent operations: part `part` of step.n_parts for all rows of a span, in order; reads and
+ * writes that part of the session's state. Parts are independent of each other. */
+typedef void state_fn(struct linnet_context *c, const struct step *s, const struct span *span,
+                      uint32_t part, unsigned worker);
 extern state_fn *const state_fns[OP_COUNT];
 state_fn state_scan, state_ssd;  /* scan.c */
 state_fn state_shift, state_wkv; /* wkv.c */

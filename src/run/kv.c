@@ -1,8 +1,9 @@
 /*
  * KV pages: groups, allocation, sharing.
  *
- * Pages come from slabs that are kept until the context ends; a page that is let go is used again by the next
- * session. Getting one allocates only when no free page is left, and then several at once.
+ * Pages come from slabs that are kept until the context ends; a page that is let go is used again
+ * by the next session. Getting one allocates only when no free page is left, and then several at
+ * once.
  */
 #include "base/checked.h"
 #include "run/context.h"
@@ -11,8 +12,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A slab is at least this large, so that pages cost few allocations, and lies in huge pages, so that
- * walking through them costs few misses of the address cache. Memory never used is never touched. */
+/* A slab is at least this large, so that pages cost few allocations, and lies in huge pages, so
+ * that walking through them costs few misses of the address cache. Memory never used is never
+ * touched. */
 #define SLAB_BYTES ((size_t)16 << 20)
 #define HUGE_PAGE  ((size_t)2 << 20)
 

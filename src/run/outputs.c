@@ -1,5 +1,6 @@
 /*
- * What a run gives back: logits and hidden states of the rows that were asked for, kept until the next run.
+ * What a run gives back: logits and hidden states of the rows that were asked for, kept until the
+ * next run.
  */
 #include "base/checked.h"
 #include "run/context.h"
@@ -7,7 +8,8 @@
 #include <stdlib.h>
 
 /* Room for `rows` rows of `width` floats in *buf; what was in it is lost. */
-static linnet_status grow(float **buf, size_t *cap, size_t rows, size_t width, const char *what, linnet_error *e)
+static linnet_status grow(float **buf, size_t *cap, size_t rows, size_t width, const char *what,
+                          linnet_error *e)
 {
     size_t size;
     if (rows <= *cap)
@@ -30,7 +32,8 @@ static size_t n_logits(const linnet_item *it)
     return it->want & LINNET_WANT_LAST ? 1 : 0;
 }
 
-linnet_status outputs_begin(struct linnet_context *c, const linnet_item *items, size_t n, linnet_error *e)
+linnet_status outputs_begin(struct linnet_context *c, const linnet_item *items, size_t n,
+                            linnet_error *e)
 {
     struct outputs *o = &c->outputs;
     if (n > o->cap_items) {
@@ -47,8 +50,10 @@ linnet_status outputs_begin(struct linnet_context *c, const linnet_item *items, 
         hidden += items[i].want & LINNET_WANT_HIDDEN ? items[i].n_tokens : 0;
     }
     if (hidden && c->p->d_hidden == 0)
-        return err_set(e, LINNET_UNSUPPORTED, "hidden states of %s models cannot be had", c->m->facts.arch);
-    linnet_status s = grow(&o->logits, &o->cap_logits, logits, c->m->facts.n_vocab, "logits; ask for fewer rows at once", e);
+        return err_set(e, LINNET_UNSUPPORTED, "hidden states of %s models cannot be had",
+                       c->m->facts.arch);
+    linnet_status s = grow(&o->logits, &o->cap_logits, logits, c->m->facts.n_vocab,
+                           "logits; ask for fewer rows at once", e);
     if (s == LINNET_OK)
         s = grow(&o->hidden[o->turn], &o->cap_hidden[o->turn], hidden, c->p->d_hidden,
                  "hidden states; ask for fewer rows at once", e);
@@ -73,13 +78,16 @@ float *outputs_hidden(const struct linnet_context *c, size_t item, size_t token)
 {
     const struct outputs *o = &c->outputs;
     const struct output_item *it = &o->items[item];
-    return it->want & LINNET_WANT_HIDDEN ? o->hidden[o->turn] + (it->hidden + token) * c->p->d_hidden : NULL;
+    return it->want & LINNET_WANT_HIDDEN
+               ? o->hidden[o->turn] + (it->hidden + token) * c->p->d_hidden
+               : NULL;
 }
 
 const float *linnet_logits(const linnet_context *c, size_t item, size_t token)
 {
     const struct outputs *o = &c->outputs;
-    if (item >= o->n_items || token >= o->items[item].n_tokens || !outputs_has_logits(o, item, token))
+    if (item >= o->n_items || token >= o->items[item].n_tokens ||
+        !outputs_has_logits(o, item, token))
         return NULL;
     size_t row = o->items[item].logits + (o->items[item].want & LINNET_WANT_ALL ? token : 0);
     return o->logits + row * c->m->facts.n_vocab;

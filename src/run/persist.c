@@ -2,16 +2,15 @@
  * Saved sessions: a file that another process can go on from, to the same bits.
  *
  * Layout, little-endian:
- *     "LINNETSN", u32 version, u32 0, u64 fingerprint of the model and the KV layout, u64 tokens, u64 valid,
- *     u64 size of the body, u64 hash of the header up to here;
- *     body: i32 tokens[tokens]; for each KV group and page: u8 present, then the page; f32 state[state_floats]; with a
- *     draft head u64 rows of it, then their tokens and pages likewise;
- *     u64 hash of the body.
- * The fingerprint covers the architecture's keys, every tensor's name, type and shape, samples of the weights, the KV
+ *     "LINNETSN", u32 version, u32 0, u64 fingerprint of the model and the KV layout, u64 tokens,
+ * u64 valid, u64 size of the body, u64 hash of the header up to here; body: i32 tokens[tokens]; for
+ * each KV group and page: u8 present, then the page; f32 state[state_floats]; with a draft head u64
+ * rows of it, then their tokens and pages likewise; u64 hash of the body. The fingerprint covers
+ * the architecture's keys, every tensor's name, type and shape, samples of the weights, the KV
  * types and page layout: what decides whether state computed there means the same here.
  *
- * Loading trusts nothing: the file is read whole and both hashes are checked before a session is made of it; a session
- * that exists is never touched.
+ * Loading trusts nothing: the file is read whole and both hashes are checked before a session is
+ * made of it; a session that exists is never touched.
  */
 #include "base/checked.h"
 #include "base/hash.h"
@@ -75,7 +74,8 @@ static uint64_t fingerprint(struct linnet_context *c)
     }
     for (size_t i = 0; i < gguf_n_tensors(g); i++)
         h = hash_tensor(h, gguf_tensor_at(g, i));
-    uint64_t layout[] = {(uint64_t)c->kv_k, (uint64_t)c->kv_v, KV_PAGE, c->n_groups, c->p->state_floats, c->draft != NULL};
+    uint64_t layout[] = {(uint64_t)c->kv_k, (uint64_t)c->kv_v,  KV_PAGE,
+                         c->n_groups,       c->p->state_floats, c->draft != NULL};
     h = hash64(h, layout, sizeof layout);
     for (uint32_t i = 0; i < c->n_groups; i++) {
         uint64_t group[] = {c->groups[i].window, c->groups[i].page_bytes};
@@ -131,7 +131,8 @@ static void put_body(struct sink *s, const linnet_session *x)
     put_body(s, x->draft);
 }
 
-linnet_status linnet_session_save(const linnet_session *session, const char *path, linnet_error *error)
+linnet_status linnet_session_save(const linnet_session *session, const char *path,
+                                  linnet_error *error)
 {
     struct sink measure = {0}, out = {0};
     put_body(&measure, session);
@@ -181,31 +182,37 @@ static bool get(struct source *s, void *out, size_t n)
     return true;
 }
 
-static linnet_status check_file(struct linnet_context *c, const struct mapfile *f, const char *path, struct header *h,
-                                linnet_error *e)
+static linnet_status check_file(struct linnet_context *c, const struct mapfile *f, const char *path,
+                                struct header *h, linnet_error *e)
 {
     uint64_t sum;
     if (f->size < sizeof *h + sizeof sum || memcmp(f->data, magic, sizeof magic) != 0)
         return err_set(e, LINNET_FORMAT, "'%s' is not a saved session", path);
     memcpy(h, f->data, sizeof *h);
     if (h->version != VERSION)
-        return err_set(e, LINNET_UNSUPPORTED, "'%s' is a saved session of version %u; this build reads version %d", path,
+        return err_set(e, LINNET_UNSUPPORTED,
+                       "'%s' is a saved session of version %u; this build reads version %d", path,
                        h->version, VERSION);
-    if (h->hash != hash64(0, h, offsetof(struct header, hash)) || h->body != f->size - sizeof *h - sizeof sum)
+    if (h->hash != hash64(0, h, offsetof(struct header, hash)) ||
+        h->body != f->size - sizeof *h - sizeof sum)
         return err_set(e, LINNET_FORMAT, "'%s' is damaged: its header or size is wrong", path);
     if (h->fingerprint != fingerprint(c))
-        return err_set(e, LINNET_MISMATCH, "'%s' was saved with another model, KV type or kind of context", path);
+        return err_set(e, LINNET_MISMATCH,
+                       "'%s' was saved with another model, KV type or kind of context", path);
     if (h->n > c->n_ctx)
-        return err_set(e, LINNET_CONTEXT_FULL, "'%s' holds %llu tokens; the context has room for %u", path,
+        return err_set(e, LINNET_CONTEXT_FULL,
+                       "'%s' holds %llu tokens; the context has room for %u", path,
                        (unsigned long long)h->n, c->n_ctx);
     if (h->valid > h->n)
-        return err_set(e, LINNET_FORMAT, "'%s' is damaged: its lengths contradict each other", path);
+        return err_set(e, LINNET_FORMAT, "'%s' is damaged: its lengths contradict each other",
+                       path);
     return LINNET_OK;
 }
 
-/* Fill s, a new session, with n <= n_ctx tokens of which `valid` have been run. *good false: the source is damaged. */
-static linnet_status read_session(linnet_session *s, size_t n, size_t valid, struct source *in, bool *good,
-                                  linnet_error *e)
+/* Fill s, a new session, with n <= n_ctx tokens of which `valid` have been run. *good false: the
+ * source is damaged. */
+static linnet_status read_session(linnet_session *s, size_t n, size_t valid, struct source *in,
+                                  bool *good, linnet_error *e)
 {
     struct linnet_context *c = s->ctx;
     *good = get(in, s->tokens, n * sizeof *s->tokens);
@@ -234,8 +241,8 @@ static linnet_status read_session(linnet_session *s, size_t n, size_t valid, str
 }
 
 /* The hash of the body as the writer computed it: piece by piece. */
-static linnet_status read_body(linnet_session *s, const struct header *h, struct source *in, const char *path,
-                               linnet_error *e)
+static linnet_status read_body(linnet_session *s, const struct header *h, struct source *in,
+                               const char *path, linnet_error *e)
 {
     bool good;
     linnet_status status = read_session(s, (size_t)h->n, (size_t)h->valid, in, &good, e);

@@ -1,14 +1,15 @@
 /*
- * Recurrent operations: each walks a session's rows in order, always in the step form, so that the bits do not depend
- * on how a text is cut. State is split into independent parts (heads, blocks of channels), never inside a sum.
+ * Recurrent operations: each walks a session's rows in order, always in the step form, so that the
+ * bits do not depend on how a text is cut. State is split into independent parts (heads, blocks of
+ * channels), never inside a sum.
  */
 #include "run/exec.h"
 
 #include <string.h>
 
 /* Part: CONV_BLOCK channels. State [n_taps - 1][channels]: the last inputs, oldest first. */
-static void do_conv(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
-                    unsigned worker)
+static void do_conv(struct linnet_context *c, const struct step *s, const struct span *span,
+                    uint32_t part, unsigned worker)
 {
     (void)worker;
     const struct conv_step *v = s->args;
@@ -39,18 +40,20 @@ static void do_conv(struct linnet_context *c, const struct step *s, const struct
 }
 
 /* Element i of a view's row, whatever its pieces. */
-static const float *view_elem(const struct linnet_context *c, const struct view *v, size_t row, size_t i)
+static const float *view_elem(const struct linnet_context *c, const struct view *v, size_t row,
+                              size_t i)
 {
     return view_row(c, v, row) + i / v->width * v->stride + i % v->width;
 }
 
 /* Part: DELTA_BLOCK value columns of one head. */
-static void do_delta(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
-                     unsigned worker)
+static void do_delta(struct linnet_context *c, const struct step *s, const struct span *span,
+                     uint32_t part, unsigned worker)
 {
     (void)worker;
     const struct delta_step *d = s->args;
-    const size_t blocks = (d->d_v + DELTA_BLOCK - 1) / DELTA_BLOCK, tiles = (d->d_v + TILE - 1) / TILE;
+    const size_t blocks = (d->d_v + DELTA_BLOCK - 1) / DELTA_BLOCK,
+                 tiles = (d->d_v + TILE - 1) / TILE;
     const size_t h = part / blocks, col = part % blocks * DELTA_BLOCK, row = span->row0;
     const size_t key_head = d->tiled ? h % d->n_k : h / (d->n_v / d->n_k);
     const float *qkv = view_row(c, &s->a, row);
@@ -76,6 +79,6 @@ static void do_delta(struct linnet_context *c, const struct step *s, const struc
 }
 
 state_fn *const state_fns[OP_COUNT] = {
-    [OP_CONV] = do_conv, [OP_DELTA] = do_delta, [OP_SHIFT] = state_shift,
-    [OP_SCAN] = state_scan, [OP_SSD] = state_ssd, [OP_WKV] = state_wkv,
+    [OP_CONV] = do_conv,    [OP_DELTA] = do_delta, [OP_SHIFT] = state_shift,
+    [OP_SCAN] = state_scan, [OP_SSD] = state_ssd,  [OP_WKV] = state_wkv,
 };

@@ -1,8 +1,9 @@
 /*
- * Routing, one row at a time, in this order: logits to scores (softmax, sigmoid, ...); the selection bias added for the
- * choice only; all but the best groups closed; the best experts chosen; their unbiased scores divided by their sum and
- * scaled. Of equals the lower id is chosen. NaN is above every number, so that a broken logit reaches the output, where
- * it is seen, instead of steering rows to other experts in silence.
+ * Routing, one row at a time, in this order: logits to scores (softmax, sigmoid, ...); the
+ * selection bias added for the choice only; all but the best groups closed; the best experts
+ * chosen; their unbiased scores divided by their sum and scaled. Of equals the lower id is chosen.
+ * NaN is above every number, so that a broken logit reaches the output, where it is seen, instead
+ * of steering rows to other experts in silence.
  */
 #include "run/route.h"
 
@@ -33,8 +34,8 @@ static void score_experts(const struct kernels *k, const struct router *r, float
         score[i] = r->bias ? p[i] + r->bias[i] : p[i];
 }
 
-/* What a group is judged by: its best expert (softmax routers, DeepSeek-V2) or the sum of its two best (DeepSeek-V3 and
- * later). */
+/* What a group is judged by: its best expert (softmax routers, DeepSeek-V2) or the sum of its two
+ * best (DeepSeek-V3 and later). */
 static float judge(const struct router *r, const float *score, uint32_t n)
 {
     float best = score[0], second = -INFINITY;
@@ -80,7 +81,8 @@ static void choose(const struct router *r, const float *score, bool *closed, int
     }
 }
 
-void route(const struct kernels *k, const struct router *r, float *logits, int32_t *ids, float *weights)
+void route(const struct kernels *k, const struct router *r, float *logits, int32_t *ids,
+           float *weights)
 {
     float score[LIMIT_EXPERTS];
     bool closed[LIMIT_EXPERTS];

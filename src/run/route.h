@@ -7,8 +7,9 @@
 #include "kernel/kernel.h"
 #include "model/plan.h"
 
-/* From router logits [n_expert], which are overwritten: ids and weights [n_used], best first. The ids are distinct and
- * in range whatever the logits are. */
-void route(const struct kernels *k, const struct router *r, float *logits, int32_t *ids, float *weights);
+/* From router logits [n_expert], which are overwritten: ids and weights [n_used], best first. The
+ * ids are distinct and in range whatever the logits are. */
+void route(const struct kernels *k, const struct router *r, float *logits, int32_t *ids,
+           float *weights);
 
 #endif

@@ -52,12 +52,12 @@ static struct pieces pieces_of(const struct step *s)
                            b->n == 1 ? width : b->stride};
 }
 
-#define EACH_PIECE(...)                                                                                          \
-    const struct pieces ps = pieces_of(s);                                                                       \
-    float *y = view_row(c, &s->dst, row);                                                                        \
-    const float *a = view_row(c, &s->a, row);                                                                    \
-    for (uint32_t i = 0; i < ps.n; i++, y += ps.dst, a += ps.a) {                                                \
-        __VA_ARGS__;                                                                                             \
+#define EACH_PIECE(...)                                                                            \
+    const struct pieces ps = pieces_of(s);                                                         \
+    float *y = view_row(c, &s->dst, row);                                                          \
+    const float *a = view_row(c, &s->a, row);                                                      \
+    for (uint32_t i = 0; i < ps.n; i++, y += ps.dst, a += ps.a) {                                  \
+        __VA_ARGS__;                                                                               \
     }
 
 static void do_copy(struct linnet_context *c, const struct step *s, size_t row)
@@ -114,7 +114,8 @@ static void do_norm(struct linnet_context *c, const struct step *s, size_t row)
     }
 }
 
-static void apply_act(const struct kernels *k, enum act_kind kind, float *y, const float *x, size_t n)
+static void apply_act(const struct kernels *k, enum act_kind kind, float *y, const float *x,
+                      size_t n)
 {
     switch (kind) {
     case ACT_SILU: k->silu(y, x, n); break;
@@ -163,8 +164,10 @@ static void oai_mul(const struct kernels *k, float *y, const float *g, const flo
     }
 }
 
-/* The clamped SwiGLU of Ling 3 (specification X11): the limit cuts silu(g) from above and u on both sides. */
-static void silu_clamp_mul(const struct kernels *k, float *y, const float *g, const float *u, size_t n, float limit)
+/* The clamped SwiGLU of Ling 3 (specification X11): the limit cuts silu(g) from above and u on both
+ * sides. */
+static void silu_clamp_mul(const struct kernels *k, float *y, const float *g, const float *u,
+                           size_t n, float limit)
 {
     float a[256];
     for (size_t i = 0; i < n; i += 256) {
@@ -178,8 +181,8 @@ static void silu_clamp_mul(const struct kernels *k, float *y, const float *g, co
 }
 
 /* SiTU (specification A31.1). */
-static void situ_mul(const struct kernels *k, float *y, const float *g, const float *u, size_t n, float beta,
-                     float linear_beta)
+static void situ_mul(const struct kernels *k, float *y, const float *g, const float *u, size_t n,
+                     float beta, float linear_beta)
 {
     float a[256], t[256];
     for (size_t i = 0; i < n; i += 256) {
@@ -193,7 +196,8 @@ static void situ_mul(const struct kernels *k, float *y, const float *g, const fl
     }
 }
 
-static void apply_gate(const struct kernels *k, const struct step *s, float *y, const float *g, const float *u, size_t n)
+static void apply_gate(const struct kernels *k, const struct step *s, float *y, const float *g,
+                       const float *u, size_t n)
 {
     switch ((enum gate_kind)s->kind) {
     case GATE_SILU: k->silu_mul(y, g, u, n); break;
@@ -254,7 +258,8 @@ static void do_sparsify(struct linnet_context *c, const struct step *s, size_t r
 static void do_dot_mul(struct linnet_context *c, const struct step *s, size_t row)
 {
     float *y = view_row(c, &s->dst, row);
-    const float *a = view_row(c, &s->a, row), *b = view_row(c, &s->b, row), *x = view_row(c, &s->c, row);
+    const float *a = view_row(c, &s->a, row), *b = view_row(c, &s->b, row),
+                *x = view_row(c, &s->c, row);
     for (uint32_t i = 0; i < s->dst.n; i++) {
         float f = c->k->dot(a + (size_t)i * s->a.stride, b + (size_t)i * s->b.stride, s->a.width);
         c->k->axpy(y + (size_t)i * s->dst.stride, f, x + (size_t)i * s->c.stride, s->dst.width);
@@ -287,9 +292,11 @@ static void do_kv_store(struct linnet_context *c, const struct step *s, size_t r
     const float *v = slot->v_in_k ? NULL : view_row(c, &s->b, row);
     for (uint32_t h = 0; h < slot->n_head; h++) {
         size_t r = (size_t)h * KV_PAGE + pos % KV_PAGE;
-        c->k->kv_store(c->kv_k, k + (size_t)h * s->a.stride, page + at->k_off + r * at->k_row, slot->d_k);
+        c->k->kv_store(c->kv_k, k + (size_t)h * s->a.stride, page + at->k_off + r * at->k_row,
+                       slot->d_k);
         if (v)
-            c->k->kv_store(c->kv_v, v + (size_t)h * s->b.stride, page + at->v_off + r * at->v_row, slot->d_v);
+            c->k->kv_store(c->kv_v, v + (size_t)h * s->b.stride, page + at->v_off + r * at->v_row,
+                           slot->d_v);
     }
 }
 
@@ -301,7 +308,8 @@ static void do_quantise(struct linnet_context *c, const struct step *s, size_t r
 
 static void do_select(struct linnet_context *c, const struct step *s, size_t row)
 {
-    memcpy(view_row(c, &s->dst, row), view_row(c, &s->a, (size_t)c->out_row[row]), s->a.width * sizeof(float));
+    memcpy(view_row(c, &s->dst, row), view_row(c, &s->a, (size_t)c->out_row[row]),
+           s->a.width * sizeof(float));
 }
 
 static void do_given(struct linnet_context *c, const struct step *s, size_t row)
@@ -359,14 +367,33 @@ static void do_route(struct linnet_context *c, const struct step *s, size_t row)
 }
 
 row_fn *const row_fns[OP_COUNT] = {
-    [OP_EMBED] = do_embed,       [OP_EMBED_POS] = do_embed_pos, [OP_ROPE_TABLE] = do_rope_table,
-    [OP_COPY] = do_copy,         [OP_ADD] = do_add,             [OP_MUL] = do_mul,
-    [OP_SCALE] = do_scale,       [OP_ADD_VEC] = do_add_vec,     [OP_MUL_VEC] = do_mul_vec,
-    [OP_NORM] = do_norm,         [OP_ACT] = do_act,             [OP_GATE] = do_gate,
-    [OP_SOFTCAP] = do_softcap,   [OP_ROPE] = do_rope,           [OP_POS_SCALE] = do_pos_scale,
-    [OP_KV_STORE] = do_kv_store, [OP_QUANTISE] = do_quantise,   [OP_ROUTE] = do_route,
-    [OP_COMBINE] = do_combine,   [OP_SELECT] = do_select,       [OP_MUL_EACH] = do_mul_each,
-    [OP_LERP] = do_lerp,         [OP_DOT_MUL] = do_dot_mul,     [OP_MIX] = do_mix,
-    [OP_GIVEN] = do_given,       [OP_HIDDEN] = do_hidden,
-    [OP_SUB] = do_sub,           [OP_RESCALE] = do_rescale,     [OP_SPARSIFY] = do_sparsify,
+    [OP_EMBED] = do_embed,
+    [OP_EMBED_POS] = do_embed_pos,
+    [OP_ROPE_TABLE] = do_rope_table,
+    [OP_COPY] = do_copy,
+    [OP_ADD] = do_add,
+    [OP_MUL] = do_mul,
+    [OP_SCALE] = do_scale,
+    [OP_ADD_VEC] = do_add_vec,
+    [OP_MUL_VEC] = do_mul_vec,
+    [OP_NORM] = do_norm,
+    [OP_ACT] = do_act,
+    [OP_GATE] = do_gate,
+    [OP_SOFTCAP] = do_softcap,
+    [OP_ROPE] = do_rope,
+    [OP_POS_SCALE] = do_pos_scale,
+    [OP_KV_STORE] = do_kv_store,
+    [OP_QUANTISE] = do_quantise,
+    [OP_ROUTE] = do_route,
+    [OP_COMBINE] = do_combine,
+    [OP_SELECT] = do_select,
+    [OP_MUL_EACH] = do_mul_each,
+    [OP_LERP] = do_lerp,
+    [OP_DOT_MUL] = do_dot_mul,
+    [OP_MIX] = do_mix,
+    [OP_GIVEN] = do_given,
+    [OP_HIDDEN] = do_hidden,
+    [OP_SUB] = do_sub,
+    [OP_RESCALE] = do_rescale,
+    [OP_SPARSIFY] = do_sparsify,
 };

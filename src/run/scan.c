@@ -1,12 +1,13 @@
 /*
  * Selective state spaces: the scans of Mamba and Mamba-2, in step form.
  *
- * A part takes its columns of the state, which stay in the nearest cache, through all rows of the span.
+ * A part takes its columns of the state, which stay in the nearest cache, through all rows of the
+ * span.
  */
 #include "run/exec.h"
 
-void state_scan(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
-                unsigned worker)
+void state_scan(struct linnet_context *c, const struct step *s, const struct span *span,
+                uint32_t part, unsigned worker)
 {
     (void)worker;
     const struct scan_step *v = s->args;
@@ -25,8 +26,8 @@ void state_scan(struct linnet_context *c, const struct step *s, const struct spa
     }
 }
 
-void state_ssd(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
-               unsigned worker)
+void state_ssd(struct linnet_context *c, const struct step *s, const struct span *span,
+               uint32_t part, unsigned worker)
 {
     (void)worker;
     const struct ssd_step *v = s->args;

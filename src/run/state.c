@@ -1,13 +1,15 @@
 /*
  * Recurrent state: what a session of a model with recurrent layers carries besides its pages.
  *
- * State only moves forward, so going back means starting from an earlier copy (a checkpoint) and bringing in again
- * what came since: by running those tokens, or, with the delta kind, by replaying the logged inputs of the recurrent
- * steps alone. s->valid says how far the state has come; linnet_run() brings it up to s->n before anything new.
+ * State only moves forward, so going back means starting from an earlier copy (a checkpoint) and
+ * bringing in again what came since: by running those tokens, or, with the delta kind, by replaying
+ * the logged inputs of the recurrent steps alone. s->valid says how far the state has come;
+ * linnet_run() brings it up to s->n before anything new.
  *
- * Checkpoints are taken at multiples of the context's spacing, so where they lie does not depend on how a text was
- * cut. When there are too many, the one whose neighbours are nearest goes: recent positions stay close together, old
- * ones thin out. They stay valid after a rollback and are shared by forks.
+ * Checkpoints are taken at multiples of the context's spacing, so where they lie does not depend on
+ * how a text was cut. When there are too many, the one whose neighbours are nearest goes: recent
+ * positions stay close together, old ones thin out. They stay valid after a rollback and are shared
+ * by forks.
  */
 #include "base/checked.h"
 #include "run/exec.h"
@@ -55,14 +57,18 @@ static size_t row_inputs(const struct plan *p)
 
 static bool logs(const struct linnet_context *c)
 {
-    return c->p->state_floats && c->checkpoints.kind == LINNET_CHECKPOINT_DELTA && c->checkpoints.spacing;
+    return c->p->state_floats && c->checkpoints.kind == LINNET_CHECKPOINT_DELTA &&
+           c->checkpoints.spacing;
 }
 
 uint64_t state_memory(const struct linnet_context *c, uint64_t *checkpoints)
 {
     uint64_t most = (uint64_t)checkpoint_bytes(c) * c->checkpoints.max;
-    *checkpoints = c->checkpoints.spacing == 0 ? 0 : most < c->checkpoints.bytes ? most : c->checkpoints.bytes;
-    uint64_t log = logs(c) ? (uint64_t)row_inputs(c->p) * c->checkpoints.spacing * sizeof(float) : 0;
+    *checkpoints = c->checkpoints.spacing == 0   ? 0
+                   : most < c->checkpoints.bytes ? most
+                                                 : c->checkpoints.bytes;
+    uint64_t log =
+        logs(c) ? (uint64_t)row_inputs(c->p) * c->checkpoints.spacing * sizeof(float) : 0;
     return state_bytes(c) + log;
 }
 
@@ -75,7 +81,8 @@ linnet_status state_create(struct linnet_session *s, linnet_error *e)
     s->state = aligned_alloc(64, size); /* state_floats is a multiple of 16 */
     s->points = calloc(c->checkpoints.max + 1, sizeof *s->points);
     if (logs(c)) {
-        if (!size_mul(row_inputs(c->p), c->checkpoints.spacing, &log) || !size_mul(log, sizeof(float), &log))
+        if (!size_mul(row_inputs(c->p), c->checkpoints.spacing, &log) ||
+            !size_mul(log, sizeof(float), &log))
             return err_memory(e, "a log of recurrent updates", SIZE_MAX);
         s->log = malloc(log);
     }
@@ -134,7 +141,8 @@ static bool thin_out(struct linnet_session *s)
 {
     struct linnet_context *c = s->ctx;
     size_t need = checkpoint_bytes(c);
-    while (s->n_points && (s->n_points >= c->checkpoints.max || c->checkpoints.used + need > c->checkpoints.bytes)) {
+    while (s->n_points && (s->n_points >= c->checkpoints.max ||
+                           c->checkpoints.used + need > c->checkpoints.bytes)) {
         size_t best = 0, gap = SIZE_MAX;
         for (size_t i = 0; i + 1 < s->n_points; i++) {
             size_t before = i ? s->points[i - 1]->pos : 0;
@@ -159,7 +167,8 @@ static struct checkpoint *take(const struct linnet_session *s)
         free(data);
         return NULL;
     }
-    *k = (struct checkpoint){s->valid, 1, bytes, c->checkpoints.kind == LINNET_CHECKPOINT_F16, data};
+    *k =
+        (struct checkpoint){s->valid, 1, bytes, c->checkpoints.kind == LINNET_CHECKPOINT_F16, data};
     if (k->half)
         for (size_t i = 0; i < c->p->state_floats; i++)
             ((uint16_t *)data)[i] = f32_to_f16(s->state[i]);
@@ -172,7 +181,8 @@ void state_checkpoint(struct linnet_session *s)
 {
     struct linnet_context *c = s->ctx;
     size_t i = s->n_points;
-    if (!s->state || c->checkpoints.spacing == 0 || s->valid % c->checkpoints.spacing || s->valid == 0)
+    if (!s->state || c->checkpoints.spacing == 0 || s->valid % c->checkpoints.spacing ||
+        s->valid == 0)
         return;
     while (i && s->points[i - 1]->pos > s->valid)
         i--;
@@ -213,13 +223,15 @@ static void restore(struct linnet_session *s, const struct checkpoint *k)
 
 /* ---- the log of updates ---- */
 
-/* Where row `row` (0 is position log_from) of step number `at` (in floats per row before it) lies. */
+/* Where row `row` (0 is position log_from) of step number `at` (in floats per row before it)
+ * lies. */
 static float *log_row(const struct linnet_session *s, size_t at, size_t row, size_t width)
 {
     return s->log + at * s->ctx->checkpoints.spacing + row * width;
 }
 
-static void copy_inputs(struct linnet_context *c, const struct step *s, size_t row, float *log, bool back)
+static void copy_inputs(struct linnet_context *c, const struct step *s, size_t row, float *log,
+                        bool back)
 {
     const struct view *views[] = {&s->a, &s->b, &s->c};
     for (size_t i = 0; i < 3; i++) {

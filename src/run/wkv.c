@@ -5,12 +5,13 @@
 
 #include <string.h>
 
-void state_shift(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
-                 unsigned worker)
+void state_shift(struct linnet_context *c, const struct step *s, const struct span *span,
+                 uint32_t part, unsigned worker)
 {
     (void)worker;
     const uint32_t c0 = part * SHIFT_BLOCK;
-    const size_t size = (s->a.width - c0 < SHIFT_BLOCK ? s->a.width - c0 : SHIFT_BLOCK) * sizeof(float);
+    const size_t size =
+        (s->a.width - c0 < SHIFT_BLOCK ? s->a.width - c0 : SHIFT_BLOCK) * sizeof(float);
     float *last = state_at(span, s) + c0;
     const float *before = last;
     for (size_t r = span->row0; r < span->row0 + span->n; r++) {
@@ -21,8 +22,8 @@ void state_shift(struct linnet_context *c, const struct step *s, const struct sp
         memcpy(last, before, size);
 }
 
-void state_wkv(struct linnet_context *c, const struct step *s, const struct span *span, uint32_t part,
-               unsigned worker)
+void state_wkv(struct linnet_context *c, const struct step *s, const struct span *span,
+               uint32_t part, unsigned worker)
 {
     (void)worker;
     const struct wkv_step *v = s->args;
@@ -39,6 +40,7 @@ void state_wkv(struct linnet_context *c, const struct step *s, const struct span
                               .decay = x[WKV_DECAY],
                               .key = x[WKV_KEY],
                               .read = x[WKV_READ]};
-        c->k->wkv(state, view_row(c, &s->dst, r) + first + c0, &row, x[WKV_VALUE] + c0, v->d_head, w);
+        c->k->wkv(state, view_row(c, &s->dst, r) + first + c0, &row, x[WKV_VALUE] + c0, v->d_head,
+                  w);
     }
 }

@@ -42,7 +42,8 @@ static size_t merge_short(struct enc *x, const char *s, size_t n, pair_fn *pair)
     }
 }
 
-/* The heap has four children to a node: half the levels of two, and the four lie in one cache line. */
+/* The heap has four children to a node: half the levels of two, and the four lie in one cache
+ * line. */
 enum { ARITY = 4 };
 
 static void sift_up(uint64_t *heap, size_t i)

@@ -143,8 +143,7 @@ static bool add_cp(struct bytes *out, uint32_t cp)
     return true;
 }
 
-/* ---- NFC
- * -------------------------------------------------------------------------------------------- */
+/* ---- NFC ------------------------------------------------------------------------------------- */
 
 /* Characters that NFC leaves alone and that never join what is before them: the common ones,
  * ascending. */
@@ -215,7 +214,8 @@ bool normal_nfc(struct bytes *out, const char *s, size_t n)
         size_t plain = nfc_prefix(s, n);
         if (plain == n)
             return bytes_add(out, s, n);
-        /* Normalise from the character before (it may compose) to the next ASCII one (it cannot). */
+        /* Normalise from the character before (it may compose) to the next ASCII one (it
+         * cannot). */
         size_t from = plain, to = plain;
         while (from > 0 && ((unsigned char)s[--from] & 0xC0) == 0x80)
             ;
@@ -229,8 +229,7 @@ bool normal_nfc(struct bytes *out, const char *s, size_t n)
     return true;
 }
 
-/* ---- BERT
- * ------------------------------------------------------------------------------------------- */
+/* ---- BERT ------------------------------------------------------------------------------------ */
 
 /* BERT's normaliser classifies by Unicode 8.0. These are the marks, format characters and
  * punctuation that came later, to it plain characters; three others changed class since. */
@@ -384,8 +383,7 @@ bool normal_bert(struct bytes *out, const char *s, size_t n, bool lowercase, boo
     return true;
 }
 
-/* ---- SentencePiece character maps
- * -------------------------------------------------------------------- */
+/* ---- SentencePiece character maps ------------------------------------------------------------ */
 
 /* Length of the grapheme cluster at s[0]. */
 static size_t grapheme(const char *s, size_t n)

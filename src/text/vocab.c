@@ -20,8 +20,7 @@ static linnet_status no_room(linnet_error *e)
     return err_memory(e, "a vocabulary", 0);
 }
 
-/* ---- reading
- * ---------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static linnet_status read_name(struct vocab *v, const struct gguf *g, const char *key,
                                const char **out, linnet_error *e)
@@ -231,8 +230,7 @@ static linnet_status read_charsmap(struct vocab *v, const struct gguf *g, linnet
     return charsmap_init(&v->charsmap, copy, (size_t)kv->count, e);
 }
 
-/* ---- pieces
- * ----------------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 /* The byte that a character of the GPT-2 alphabet stands for, or -1. Printable bytes stand for
  * themselves, the 68 others are U+0100 and up in their order. */
@@ -360,8 +358,7 @@ static linnet_status make_pieces(struct vocab *v, linnet_error *e)
     return LINNET_OK;
 }
 
-/* ---- indexes
- * ---------------------------------------------------------------------------------------- */
+/* ---- indexes --------------------------------------------------------------------------------- */
 
 /* May ordinary text become this token? */
 static bool ordinary(const struct vocab *v, int32_t id)
@@ -617,8 +614,7 @@ void vocab_free(struct vocab *v)
     free(v);
 }
 
-/* ---- properties
- * ------------------------------------------------------------------------------------- */
+/* ---- properties ------------------------------------------------------------------------------ */
 
 enum vocab_kind vocab_kind(const struct vocab *v)
 {

@@ -80,8 +80,7 @@ linnet_status vocab_load_roles(struct vocab *v, const struct gguf *g, linnet_err
 /* The token whose text is the C string `s`, or -1. */
 int32_t vocab_named(const struct vocab *v, const char *s);
 
-/* ---- normal.c: Unicode normalisation
- * --------------------------------------------------------------- */
+/* ---- normal.c: Unicode normalisation --------------------------------------------------------- */
 
 /* A growing byte string. */
 struct bytes {
@@ -104,8 +103,7 @@ bool normal_charsmap(struct bytes *out, const struct charsmap *m, const char *s,
 linnet_status charsmap_init(struct charsmap *m, const void *data, size_t n, linnet_error *e);
 bool normal_is_space(uint32_t cp); /* White_Space */
 
-/* ---- encoding: one call's state
- * --------------------------------------------------------------------- */
+/* ---- encoding: one call's state -------------------------------------------------------------- */
 
 enum { WORD_KEY = 28, WORD_IDS = 7, HELD_WORDS = 8 };
 /* Words seen in this call and their ids: text repeats itself. One cache line each. */
@@ -164,8 +162,8 @@ void enc_no_memory(struct enc *x);
 void enc_bytes(struct enc *x, const char *s, size_t n);
 
 /* Encode a word: the next of the text. Words that were seen before are looked up; the others go to
- * `fn`, which writes the ids of a word. Some words are held back so that their places in the table are
- * in the cache when they are looked at: word_flush at the end, while their texts are valid. */
+ * `fn`, which writes the ids of a word. Some words are held back so that their places in the table
+ * are in the cache when they are looked at: word_flush at the end, while their texts are valid. */
 typedef void word_encode_fn(struct enc *x, const char *s, size_t n);
 void word_next(struct enc *x, const char *s, size_t n, word_encode_fn *fn);
 void word_flush(struct enc *x, word_encode_fn *fn);

@@ -1,6 +1,6 @@
 /*
- * Matrix products with the dot product extension: four exact products of signed bytes per lane in one
- * instruction.
+ * Matrix products with the dot product extension: four exact products of signed bytes per lane in
+ * one instruction.
  */
 #include "kernel/arm/vec_neon.h"
 

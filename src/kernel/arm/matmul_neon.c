@@ -1,6 +1,6 @@
 /*
- * Matrix products with plain NEON: products of bytes as 16 bits, where two fit (2 * 128 * 127 = 32,512), then
- * sums of four as 32 bits.
+ * Matrix products with plain NEON: products of bytes as 16 bits, where two fit (2 * 128 * 127 =
+ * 32,512), then sums of four as 32 bits.
  */
 #include "kernel/arm/vec_neon.h"
 

@@ -1,5 +1,6 @@
 /*
- * Vectors of 16 lanes as four 128-bit registers. What each operation does is written in vec_generic.h.
+ * Vectors of 16 lanes as four 128-bit registers. What each operation does is written in
+ * vec_generic.h.
  */
 #ifndef LINNET_KERNEL_VEC_NEON_H
 #define LINNET_KERNEL_VEC_NEON_H
@@ -14,9 +15,15 @@
 
 enum { ATTN_Q = 1 };
 
-typedef struct { float32x4_t v[4]; } vf;
-typedef struct { int32x4_t v[4]; } vi;
-typedef struct { uint32x4_t v[4]; } vm;
+typedef struct {
+    float32x4_t v[4];
+} vf;
+typedef struct {
+    int32x4_t v[4];
+} vi;
+typedef struct {
+    uint32x4_t v[4];
+} vm;
 
 #define DEFINE_1(name, to, from, f)                                                                \
     static inline to name(from a)                                                                  \
@@ -158,7 +165,8 @@ static inline vi vb_table(const uint8_t *p)
 
 static inline int32x4_t lookup(int32x4_t table, int32x4_t index)
 {
-    return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(index)));
+    return vreinterpretq_s32_u8(
+        vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(index)));
 }
 
 static inline vi vb_lookup(vi table, vi a)
@@ -179,7 +187,8 @@ static inline int32x4_t fifth_bits(int32x4_t high, int v)
 
 static inline vi vb_fifth_bits(vi a, int v)
 {
-    return (vi){{fifth_bits(a.v[0], v), fifth_bits(a.v[1], v), fifth_bits(a.v[2], v), fifth_bits(a.v[3], v)}};
+    return (vi){{fifth_bits(a.v[0], v), fifth_bits(a.v[1], v), fifth_bits(a.v[2], v),
+                 fifth_bits(a.v[3], v)}};
 }
 
 static inline float v_fold_add(vf a)
@@ -264,7 +273,8 @@ static inline float32x4_t half4(uint16x4_t a)
 
 static inline vf v_load_f16(const uint16_t *p)
 {
-    return (vf){{half4(vld1_u16(p)), half4(vld1_u16(p + 4)), half4(vld1_u16(p + 8)), half4(vld1_u16(p + 12))}};
+    return (vf){{half4(vld1_u16(p)), half4(vld1_u16(p + 4)), half4(vld1_u16(p + 8)),
+                 half4(vld1_u16(p + 12))}};
 }
 
 static inline float32x4_t low_half4(int32x4_t a)

@@ -1,5 +1,6 @@
 /*
- * The aarch64 tables: with and without the dot product extension they differ only in the matrix product.
+ * The aarch64 tables: with and without the dot product extension they differ only in the matrix
+ * product.
  */
 #include "kernel/arm/vec_neon.h"
 

@@ -1,6 +1,6 @@
 /*
- * Matrix products in plain C: the contract of kernel.h written down, for every weight type and both forms
- * of a matrix. The fast kernels are tested against this one bit by bit, so it is kept simple.
+ * Matrix products in plain C: the contract of kernel.h written down, for every weight type and both
+ * forms of a matrix. The fast kernels are tested against this one bit by bit, so it is kept simple.
  */
 #include "kernel/generic/generic.h"
 
@@ -24,7 +24,8 @@ static const uint8_t *row_blocks(const struct row *r, size_t b, size_t n, uint8_
     return copy;
 }
 
-static void row_float(const struct matmul *job, const struct row *r, size_t j0, size_t n, float *acc)
+static void row_float(const struct matmul *job, const struct row *r, size_t j0, size_t n,
+                      float *acc)
 {
     const size_t n_cols = r->w->n_cols;
     float w[F32_PANEL];
@@ -42,7 +43,8 @@ static void row_float(const struct matmul *job, const struct row *r, size_t j0, 
     }
 }
 
-static void row_quantised(const struct matmul *job, const struct row *r, size_t j0, size_t n, float *acc)
+static void row_quantised(const struct matmul *job, const struct row *r, size_t j0, size_t n,
+                          float *acc)
 {
     const struct quant_type *type = r->w->type;
     const size_t group = type->group;

@@ -1,6 +1,7 @@
 /*
- * Vectors of 16 lanes in plain C: the reference for the vector operations that vector.h is written in.
- * Every instruction set has a header with the same names; what each does to one lane is written here.
+ * Vectors of 16 lanes in plain C: the reference for the vector operations that vector.h is written
+ * in. Every instruction set has a header with the same names; what each does to one lane is written
+ * here.
  */
 #ifndef LINNET_KERNEL_VEC_GENERIC_H
 #define LINNET_KERNEL_VEC_GENERIC_H
@@ -14,8 +15,12 @@
 
 enum { ATTN_Q = 1 }; /* queries that share the loads of a key: as many as registers allow */
 
-typedef struct { float v[16]; } vf;
-typedef struct { int32_t v[16]; } vi;
+typedef struct {
+    float v[16];
+} vf;
+typedef struct {
+    int32_t v[16];
+} vi;
 typedef vi vm; /* lanes are 0 or -1 */
 
 #define LANE_LOOP for (int l = 0; l < 16; l++)

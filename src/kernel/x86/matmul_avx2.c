@@ -1,6 +1,7 @@
 /*
- * Matrix products with AVX2, through 16-bit sums (pairs.h). Products of many columns run on 8 rows x 4 columns
- * at a time: with 16 registers that leaves room for the 16-bit, 32-bit and float sums of each.
+ * Matrix products with AVX2, through 16-bit sums (pairs.h). Products of many columns run on 8 rows
+ * x 4 columns at a time: with 16 registers that leaves room for the 16-bit, 32-bit and float sums
+ * of each.
  */
 #include "kernel/x86/vec_avx2.h"
 
@@ -20,17 +21,17 @@ static inline int32_t four_bytes(const int8_t *x)
 typedef __m256i piece;
 typedef __m256 piecef;
 enum { ROWS = 8 };
-#define piece_set       _mm256_set1_epi32
-#define piece_add16     _mm256_add_epi16
-#define piece_add32     _mm256_add_epi32
-#define piece_widen(a)  _mm256_madd_epi16(a, _mm256_set1_epi16(1))
-#define piece_load(p)   _mm256_loadu_si256((const void *)(p))
-#define piece_to_float  _mm256_cvtepi32_ps
-#define piecef_set      _mm256_set1_ps
-#define piecef_load     _mm256_loadu_ps
-#define piecef_store    _mm256_storeu_ps
-#define piecef_mul      _mm256_mul_ps
-#define piecef_fma      _mm256_fmadd_ps
+#define piece_set      _mm256_set1_epi32
+#define piece_add16    _mm256_add_epi16
+#define piece_add32    _mm256_add_epi32
+#define piece_widen(a) _mm256_madd_epi16(a, _mm256_set1_epi16(1))
+#define piece_load(p)  _mm256_loadu_si256((const void *)(p))
+#define piece_to_float _mm256_cvtepi32_ps
+#define piecef_set     _mm256_set1_ps
+#define piecef_load    _mm256_loadu_ps
+#define piecef_store   _mm256_storeu_ps
+#define piecef_mul     _mm256_mul_ps
+#define piecef_fma     _mm256_fmadd_ps
 
 static inline piece piece_products(piece w, piece x, bool eight_bits)
 {

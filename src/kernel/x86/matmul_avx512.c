@@ -20,22 +20,23 @@ static inline int32_t four_bytes(const int8_t *x)
 typedef __m512i piece;
 typedef __m512 piecef;
 enum { ROWS = 16 };
-#define piece_set       _mm512_set1_epi32
-#define piece_add16     _mm512_add_epi16
-#define piece_add32     _mm512_add_epi32
-#define piece_widen(a)  _mm512_madd_epi16(a, _mm512_set1_epi16(1))
-#define piece_load(p)   _mm512_loadu_si512((const void *)(p))
-#define piece_to_float  _mm512_cvtepi32_ps
-#define piecef_set      _mm512_set1_ps
-#define piecef_load     _mm512_loadu_ps
-#define piecef_store    _mm512_storeu_ps
-#define piecef_mul      _mm512_mul_ps
-#define piecef_fma      _mm512_fmadd_ps
+#define piece_set      _mm512_set1_epi32
+#define piece_add16    _mm512_add_epi16
+#define piece_add32    _mm512_add_epi32
+#define piece_widen(a) _mm512_madd_epi16(a, _mm512_set1_epi16(1))
+#define piece_load(p)  _mm512_loadu_si512((const void *)(p))
+#define piece_to_float _mm512_cvtepi32_ps
+#define piecef_set     _mm512_set1_ps
+#define piecef_load    _mm512_loadu_ps
+#define piecef_store   _mm512_storeu_ps
+#define piecef_mul     _mm512_mul_ps
+#define piecef_fma     _mm512_fmadd_ps
 
 static inline piece piece_products(piece w, piece x, bool eight_bits)
 {
     if (eight_bits) {
-        const piece signed_x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
+        const piece signed_x =
+            _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
         return _mm512_maddubs_epi16(_mm512_abs_epi8(w), signed_x);
     }
     return _mm512_maddubs_epi16(w, x);

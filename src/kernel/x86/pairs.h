@@ -4,11 +4,11 @@
  *
  *     piece, piecef                    its integer and float types
  *     piece_products(w, x, eight)     16-bit sums of two byte products
- *     piece_add16, piece_add32, piece_widen (32-bit sums of two), piece_set, piece_load, piece_to_float,
- *     piecef_set, piecef_load, piecef_store, piecef_mul, piecef_fma
+ *     piece_add16, piece_add32, piece_widen (32-bit sums of two), piece_set, piece_load,
+ * piece_to_float, piecef_set, piecef_load, piecef_store, piecef_mul, piecef_fma
  *
- * vpmaddubsw saturates, so what may be added up in 16 bits depends on the bits of the weights (activations are
- * within 127):
+ * vpmaddubsw saturates, so what may be added up in 16 bits depends on the bits of the weights
+ * (activations are within 127):
  *
  *     4 bits  2 * 15 * 127 = 3,810    eight sums fit 16 bits (30,480): a whole group of 32
  *     5 bits  2 * 31 * 127 = 7,874    four (31,496)
@@ -18,11 +18,11 @@
 #ifndef LINNET_KERNEL_PAIRS_H
 #define LINNET_KERNEL_PAIRS_H
 
-/* ROWS rows x n columns, over n_groups groups of `group` columns. q and scales are at the first of the rows. All
- * but pointers and n_groups are constants. */
-INLINE void piece_product(const uint8_t *q, const float *scale, const float *min, const int8_t *const *x,
-                         const struct column *c, size_t n_groups, float (*sums)[TILE], int n, int group,
-                         bool has_min, int bits)
+/* ROWS rows x n columns, over n_groups groups of `group` columns. q and scales are at the first of
+ * the rows. All but pointers and n_groups are constants. */
+INLINE void piece_product(const uint8_t *q, const float *scale, const float *min,
+                          const int8_t *const *x, const struct column *c, size_t n_groups,
+                          float (*sums)[TILE], int n, int group, bool has_min, int bits)
 {
     const int most = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; /* quads per 16-bit sum */
     const int run = most < group / 4 ? most : group / 4;
@@ -44,7 +44,8 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
                 const piece w = piece_load(q + 64 * (v0 + v));
                 UNROLL
                 for (int j = 0; j < n; j++) {
-                    const piece p = piece_products(w, piece_set(four_bytes(x[j] + k0 + 4 * (v0 + v))), bits == 8);
+                    const piece p = piece_products(
+                        w, piece_set(four_bytes(x[j] + k0 + 4 * (v0 + v))), bits == 8);
                     words[j] = v == 0 ? p : piece_add16(words[j], p);
                     __asm__("" : "+v"(words[j])); /* else gcc adds up in a tree and spills */
                 }
@@ -72,8 +73,8 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
         float(*sums)[TILE])                                                                        \
     {                                                                                              \
         for (int r = 0; r < TILE; r += ROWS)                                                       \
-            piece_product(s->q[0][r], &s->scale[0][r], &s->min[0][r], x, c, n_groups,               \
-                         (float(*)[TILE])(void *)&sums[0][r], n, group, minima, bits);             \
+            piece_product(s->q[0][r], &s->scale[0][r], &s->min[0][r], x, c, n_groups,              \
+                          (float(*)[TILE])(void *)&sums[0][r], n, group, minima, bits);            \
     }
 #define PRODUCT_NAME(n, group, minima, bits) product_##n##_##group##_##minima##_##bits,
 
@@ -98,7 +99,8 @@ static product_fn *const *int_products(const struct form *f)
         bool has_min;
         int bits;
         product_fn *by_n[BLOCK];
-    } table[] = { /* by rising bits: the first that is wide enough */
+    } table[] = {
+        /* by rising bits: the first that is wide enough */
         {32, 0, 4, {EACH_N(PRODUCT_NAME, 32, 0, 4)}}, {32, 0, 5, {EACH_N(PRODUCT_NAME, 32, 0, 5)}},
         {32, 0, 8, {EACH_N(PRODUCT_NAME, 32, 0, 8)}}, {32, 1, 4, {EACH_N(PRODUCT_NAME, 32, 1, 4)}},
         {32, 1, 5, {EACH_N(PRODUCT_NAME, 32, 1, 5)}}, {32, 1, 8, {EACH_N(PRODUCT_NAME, 32, 1, 8)}},
@@ -108,7 +110,8 @@ static product_fn *const *int_products(const struct form *f)
     };
     enum { N = sizeof table / sizeof table[0] };
     for (size_t i = 0; i < N; i++)
-        if (table[i].group == f->group && table[i].has_min == f->has_min && table[i].bits >= f->bits)
+        if (table[i].group == f->group && table[i].has_min == f->has_min &&
+            table[i].bits >= f->bits)
             return table[i].by_n;
     return table[N - 1].by_n; /* not reached: every group and minimum has an entry of eight bits */
 }

@@ -1,5 +1,6 @@
 /*
- * Vectors of 16 lanes as two 256-bit registers. What each operation does is written in vec_generic.h.
+ * Vectors of 16 lanes as two 256-bit registers. What each operation does is written in
+ * vec_generic.h.
  */
 #ifndef LINNET_KERNEL_VEC_AVX2_H
 #define LINNET_KERNEL_VEC_AVX2_H
@@ -14,8 +15,12 @@
 
 enum { ATTN_Q = 1 };
 
-typedef struct { __m256 lo, hi; } vf;
-typedef struct { __m256i lo, hi; } vi;
+typedef struct {
+    __m256 lo, hi;
+} vf;
+typedef struct {
+    __m256i lo, hi;
+} vi;
 typedef vf vm;
 
 #define DEFINE_1(name, to, from, f)                                                                \
@@ -165,8 +170,10 @@ static inline vi vb_lookup(vi table, vi index)
 /* Byte v / 2 of the lane to all four bytes, then bits 0-3 or 4-7 of it. */
 static inline __m256i fifth_bits(__m256i high, int v)
 {
-    const __m256i lane = _mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
-    const __m256i byte = _mm256_shuffle_epi8(high, _mm256_add_epi8(lane, _mm256_set1_epi8((char)(v / 2))));
+    const __m256i lane =
+        _mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    const __m256i byte =
+        _mm256_shuffle_epi8(high, _mm256_add_epi8(lane, _mm256_set1_epi8((char)(v / 2))));
     const __m256i bit = _mm256_set1_epi32(v & 1 ? (int)0x80402010 : 0x08040201);
     const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(byte, bit), bit);
     return _mm256_and_si256(set, _mm256_set1_epi8(16));
@@ -198,8 +205,10 @@ static inline void v_fold_add4(float dst[4], vf a, vf b, vf c, vf d)
 {
     const __m256 a8 = _mm256_add_ps(a.lo, a.hi), b8 = _mm256_add_ps(b.lo, b.hi);
     const __m256 c8 = _mm256_add_ps(c.lo, c.hi), d8 = _mm256_add_ps(d.lo, d.hi);
-    const __m256 ab = _mm256_add_ps(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
-    const __m256 cd = _mm256_add_ps(_mm256_permute2f128_ps(c8, d8, 0x20), _mm256_permute2f128_ps(c8, d8, 0x31));
+    const __m256 ab =
+        _mm256_add_ps(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
+    const __m256 cd =
+        _mm256_add_ps(_mm256_permute2f128_ps(c8, d8, 0x20), _mm256_permute2f128_ps(c8, d8, 0x31));
     /* lanes 0 1 of a, 0 1 of c | the same of b and d, plus lanes 2 3 of each */
     __m256 q = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
     q = _mm256_add_ps(q, _mm256_movehdup_ps(q)); /* a . c . | b . d . */
@@ -228,7 +237,8 @@ static inline int32_t vi_fold_add(vi a)
 static inline __m256i low_words(vi a)
 {
     const __m256i mask = _mm256_set1_epi32(0xffff);
-    const __m256i w = _mm256_packus_epi32(_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask));
+    const __m256i w =
+        _mm256_packus_epi32(_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask));
     return _mm256_permute4x64_epi64(w, 0xd8);
 }
 
@@ -265,7 +275,8 @@ static inline vf v_load_f16(const uint16_t *p)
 static inline vf v_low_half(vi a)
 {
     const __m256i w = low_words(a);
-    return (vf){_mm256_cvtph_ps(_mm256_castsi256_si128(w)), _mm256_cvtph_ps(_mm256_extracti128_si256(w, 1))};
+    return (vf){_mm256_cvtph_ps(_mm256_castsi256_si128(w)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256(w, 1))};
 }
 
 static inline void v_store_f16(uint16_t *p, vf a)

@@ -1,5 +1,6 @@
 /*
- * Vectors of 16 lanes as one 512-bit register. What each operation does is written in vec_generic.h.
+ * Vectors of 16 lanes as one 512-bit register. What each operation does is written in
+ * vec_generic.h.
  */
 #ifndef LINNET_KERNEL_VEC_AVX512_H
 #define LINNET_KERNEL_VEC_AVX512_H

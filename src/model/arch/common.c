@@ -13,8 +13,8 @@ void read_facts(struct loader *l)
     m->n_layer_all = key_u32(l, "block_count", 1, LIMIT_LAYERS);
     uint32_t nextn = key_u32_or(l, "nextn_predict_layers", 0, LIMIT_LAYERS, 0);
     if (nextn >= m->n_layer_all) {
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.nextn_predict_layers' is %u of %u layers", l->arch, nextn,
-                  m->n_layer_all);
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.nextn_predict_layers' is %u of %u layers",
+                  l->arch, nextn, m->n_layer_all);
         nextn = 0;
     }
     m->n_layer = m->n_layer_all - nextn;
@@ -24,17 +24,23 @@ void read_facts(struct loader *l)
     bool head = nextn && has(l, "nextn.eh_proj.weight");
     l->il = 0;
     if (head && !has(l, "attn_norm.weight"))
-        load_fail(l, LINNET_UNSUPPORTED, "this file holds the NextN block of a %s model without the model: open the file that has both",
+        load_fail(l, LINNET_UNSUPPORTED,
+                  "this file holds the NextN block of a %s model without the model: open the file "
+                  "that has both",
                   l->arch);
     l->il = -1;
     uint64_t rows = tensor_dim(l, "token_embd.weight", 1);
     if (rows == 0 || rows > LIMIT_VOCAB)
-        load_fail(l, LINNET_FORMAT, "tensor 'token_embd.weight' is missing or has %llu rows", (unsigned long long)rows);
+        load_fail(l, LINNET_FORMAT, "tensor 'token_embd.weight' is missing or has %llu rows",
+                  (unsigned long long)rows);
     uint32_t n_vocab = key_u32_or(l, "vocab_size", 1, LIMIT_VOCAB, (uint32_t)rows);
     const struct gguf_kv *tokens = gguf_find(l->g, "tokenizer.ggml.tokens");
     if (l->status == LINNET_OK && (n_vocab != rows || (tokens && tokens->count > rows)))
-        load_fail(l, LINNET_MISMATCH, "the vocabulary has %llu tokens, '%s.vocab_size' says %u, 'token_embd.weight' has %llu rows",
-                  (unsigned long long)(tokens ? tokens->count : 0), l->arch, n_vocab, (unsigned long long)rows);
+        load_fail(l, LINNET_MISMATCH,
+                  "the vocabulary has %llu tokens, '%s.vocab_size' says %u, 'token_embd.weight' "
+                  "has %llu rows",
+                  (unsigned long long)(tokens ? tokens->count : 0), l->arch, n_vocab,
+                  (unsigned long long)rows);
     m->n_vocab = (uint32_t)rows;
 }
 
@@ -52,15 +58,16 @@ void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h
         if (h->n_kv[i] == 0)
             continue;
         if (h->n[i] == 0 || h->n[i] % h->n_kv[i])
-            load_fail(l, LINNET_FORMAT, "layer %u: %u query heads do not divide into %u key heads", i, h->n[i],
-                      h->n_kv[i]);
+            load_fail(l, LINNET_FORMAT, "layer %u: %u query heads do not divide into %u key heads",
+                      i, h->n[i], h->n_kv[i]);
         widest = widest ? widest : h->n[i];
     }
     uint32_t d_head = widest ? l->m->facts.d_model / widest : 0;
     h->d_k = key_u32_or(l, "attention.key_length", 1, LIMIT_WIDTH, d_head);
     h->d_v = key_u32_or(l, "attention.value_length", 1, LIMIT_WIDTH, d_head);
     if (widest && (h->d_k == 0 || h->d_v == 0))
-        load_fail(l, LINNET_FORMAT, "%u heads leave no width for a head of %u", widest, l->m->facts.d_model);
+        load_fail(l, LINNET_FORMAT, "%u heads leave no width for a head of %u", widest,
+                  l->m->facts.d_model);
 }
 
 struct attn_desc attn_plain(const struct heads *h, uint32_t il)
@@ -121,8 +128,8 @@ struct view layer_norm(struct loader *l, const char *name, struct view x, float 
 }
 
 /* The logits of hidden state x, which the caller may have too. */
-static void append_logits(struct loader *l, const struct head_desc *d, const struct matrix *w, const float *bias,
-                          struct view x)
+static void append_logits(struct loader *l, const struct head_desc *d, const struct matrix *w,
+                          const float *bias, struct view x)
 {
     plan_hidden(l->p, x);
     struct view y = plan_matmul(l->p, "logits", w, bias, x);
@@ -136,14 +143,16 @@ static void append_logits(struct loader *l, const struct head_desc *d, const str
 static const struct matrix *output_matrix(struct loader *l, enum tie tie)
 {
     const struct model_facts *m = &l->m->facts;
-    const struct matrix *w = tie == TIE_ALWAYS ? NULL : mat_opt(l, "output", m->n_vocab, m->d_model);
+    const struct matrix *w =
+        tie == TIE_ALWAYS ? NULL : mat_opt(l, "output", m->n_vocab, m->d_model);
     if (!w && tie == TIE_NEVER)
         w = mat(l, "output", m->n_vocab, m->d_model);
     return w ? w : mat(l, "token_embd", m->n_vocab, m->d_model);
 }
 
 /* The final norm of the output rows of x, from tensor `name` of the layer l->il. */
-static struct view final_norm(struct loader *l, const struct head_desc *d, const char *name, struct view x)
+static struct view final_norm(struct loader *l, const struct head_desc *d, const char *name,
+                              struct view x)
 {
     const uint32_t n = l->m->facts.d_model;
     char weight[64], bias[64];
@@ -166,10 +175,10 @@ void build_head(struct loader *l, const struct head_desc *d, struct view x)
 }
 
 /*
- * Row p of the block sees token p and the trunk's hidden state of token p - 1 (zeros before the first), and predicts
- * token p + 1: x = W [enorm(embedding) ; hnorm(hidden)], one layer, a norm, a head. Embedding, norm and head are its
- * own where the file has them, else the trunk's. Only the first of several blocks is run; its hidden state can take
- * the trunk's place for one token more.
+ * Row p of the block sees token p and the trunk's hidden state of token p - 1 (zeros before the
+ * first), and predicts token p + 1: x = W [enorm(embedding) ; hnorm(hidden)], one layer, a norm, a
+ * head. Embedding, norm and head are its own where the file has them, else the trunk's. Only the
+ * first of several blocks is run; its hidden state can take the trunk's place for one token more.
  */
 void build_nextn(struct loader *l, const struct head_desc *d, layer_fn *layer, void *family)
 {
@@ -211,7 +220,8 @@ struct head_desc plain_head(const struct family *f, const char *norm_name, float
                               .softcap = 0.0f};
 }
 
-void build_plain_head(struct loader *l, const struct family *f, const char *norm_name, float eps, struct view x)
+void build_plain_head(struct loader *l, const struct family *f, const char *norm_name, float eps,
+                      struct view x)
 {
     const struct head_desc d = plain_head(f, norm_name, eps);
     build_head(l, &d, x);

@@ -1,12 +1,15 @@
 /*
- * DeepSeek V2, V2-Lite, V2.5, V3, R1 and what is stored under the same name (Kimi K2, GLM 4.7 Flash): latent
- * attention and DeepSeekMoE. Sources: DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437).
+ * DeepSeek V2, V2-Lite, V2.5, V3, R1 and what is stored under the same name (Kimi K2, GLM 4.7
+ * Flash): latent attention and DeepSeekMoE. Sources: DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3
+ * (arXiv 2412.19437).
  *
- *     x += MLA(N x);  x += FFN(N x), dense in the first leading_dense_block_count layers, a mixture after them
+ *     x += MLA(N x);  x += FFN(N x), dense in the first leading_dense_block_count layers, a mixture
+ * after them
  *
- * YaRN's temperature sits in the scores, not in the rotation: with mscale = f (1 + 0.1 m ln s) scores are multiplied
- * by mscale^2, where s is the scaling factor, f rope.scaling.attn_factor and m ten times yarn_log_multiplier (the
- * converter stores 0.1 mscale_all_dim). The rotation keeps magnitude f; files without the key are scaled in both.
+ * YaRN's temperature sits in the scores, not in the rotation: with mscale = f (1 + 0.1 m ln s)
+ * scores are multiplied by mscale^2, where s is the scaling factor, f rope.scaling.attn_factor and
+ * m ten times yarn_log_multiplier (the converter stores 0.1 mscale_all_dim). The rotation keeps
+ * magnitude f; files without the key are scaled in both.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -68,7 +71,8 @@ void build_deepseek2(struct loader *l, const struct family *f)
     d.eps = key_f32(l, "attention.layer_norm_rms_epsilon");
     d.mla = mla_read(l, d.eps);
     read_rope(l, f, &d.mla);
-    key_ignore(l, "attention.head_count_kv"); /* 1 or head_count: an age of the file, not of the model */
+    key_ignore(
+        l, "attention.head_count_kv"); /* 1 or head_count: an age of the file, not of the model */
     d.moe.gating = router_when_absent(m, f->moe->gating);
     d.n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
     d.d_ff = d.n_lead ? key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH) : 0;

@@ -1,6 +1,7 @@
 /*
- * The builder of the families that are the llama block with other switches (specification F0.1): attention and
- * a feed-forward or a mixture, added to a residual. What differs is a row of arch/families.c.
+ * The builder of the families that are the llama block with other switches (specification F0.1):
+ * attention and a feed-forward or a mixture, added to a residual. What differs is a row of
+ * arch/families.c.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -29,7 +30,8 @@ static void read_windows(struct loader *l, struct dense *d)
 {
     const struct family *f = d->f;
     const char *key = "attention.sliding_window", *pattern = "attention.sliding_window_pattern";
-    uint32_t absent = f->window == WINDOW_DEFAULT_4096 || f->window == WINDOW_IF_64_LAYERS ? 4096 : 0;
+    uint32_t absent =
+        f->window == WINDOW_DEFAULT_4096 || f->window == WINDOW_IF_64_LAYERS ? 4096 : 0;
     uint32_t w = f->window == WINDOW_REQUIRED ? key_u32(l, key, 1, INT32_MAX)
                                               : key_u32_or(l, key, 0, INT32_MAX, absent);
     if (f->window == WINDOW_NEVER || (f->window == WINDOW_IF_64_LAYERS && d->n_layer != 64))
@@ -45,7 +47,8 @@ static void read_rope(struct loader *l, struct dense *d)
 {
     const struct family *f = d->f;
     float base = key_f32_or(l, "rope.freq_base", 10000.0f);
-    bool own_base = f->window_rope == WINDOW_ROPE_OWN_BASE || f->window_rope == WINDOW_ROPE_OWN_BASE_SCALED;
+    bool own_base =
+        f->window_rope == WINDOW_ROPE_OWN_BASE || f->window_rope == WINDOW_ROPE_OWN_BASE_SCALED;
     float base_window = key_f32_or(l, "rope.freq_base_swa",
                                    f->window_rope == WINDOW_ROPE_OWN_BASE ? 10000.0f : base);
     struct rope_scaling scaling = rope_scaling_read(l, f->yarn_keys);
@@ -64,7 +67,8 @@ static void read_rope(struct loader *l, struct dense *d)
     if (f->pairs == ROPE_NONE || f->rotates == ROTATES_NEVER)
         return;
     if (n_rot > d->heads.d_k) {
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.dimension_count' is %u, more than a head's %u", l->arch,
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.rope.dimension_count' is %u, more than a head's %u", l->arch,
                   n_rot, d->heads.d_k);
         return;
     }
@@ -77,9 +81,10 @@ static void read_rope(struct loader *l, struct dense *d)
     d->rope = rope_resolve(l, n_rot, base, &scaling, factors, long_factors, log_mul);
     d->rope_window = d->rope;
     if (f->window_rope != WINDOW_ROPE_SAME && d->window) {
-        const struct rope_scaling *s = f->window_rope == WINDOW_ROPE_OWN_BASE_SCALED ? &scaling : NULL;
-        d->rope_window = rope_resolve(l, n_rot, own_base ? base_window : base, s, s ? factors : NULL, NULL,
-                                      log_mul);
+        const struct rope_scaling *s =
+            f->window_rope == WINDOW_ROPE_OWN_BASE_SCALED ? &scaling : NULL;
+        d->rope_window = rope_resolve(l, n_rot, own_base ? base_window : base, s,
+                                      s ? factors : NULL, NULL, log_mul);
     }
 }
 
@@ -142,7 +147,9 @@ static struct view feed_forward(struct loader *l, const struct dense *d, uint32_
     if (f->moe && (f->lead_dense ? il >= d->n_lead : has(l, "ffn_gate_inp.weight")))
         return block_moe(l, f->moe, x);
     if (d->d_ff[il] == 0)
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.feed_forward_length' is missing or 0 for layer %u", l->arch, il);
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.feed_forward_length' is missing or 0 for layer %u", l->arch,
+                  il);
     return block_ffn(l,
                      &(struct ffn_desc){.kind = f->ffn,
                                         .d_ff = d->d_ff[il],
@@ -207,13 +214,15 @@ static float embedding_scale(struct loader *l, const struct dense *d)
 static float logit_multiplier(struct loader *l, const struct dense *d)
 {
     if (d->f->scales == SCALES_GRANITE)
-        return 1.0f / key_f32(l, "logit_scale"); /* 0 gives infinite logits, which samplers refuse */
+        return 1.0f /
+               key_f32(l, "logit_scale"); /* 0 gives infinite logits, which samplers refuse */
     if (d->f->scales != SCALES_COHERE)
         return 1.0f;
     return key_factor(l, "logit_scale");
 }
 
-/* Keys that converters write and that mean nothing: the tensors decide, or the number is fixed (F5.2, F7.1, F25.4). */
+/* Keys that converters write and that mean nothing: the tensors decide, or the number is fixed
+ * (F5.2, F7.1, F25.4). */
 static void skip_dead_keys(struct loader *l)
 {
     static const char *const keys[] = {"use_parallel_residual", "n_deepstack_layers", "swin_norm"};
@@ -230,10 +239,12 @@ static void read_all(struct loader *l, struct dense *d)
     skip_dead_keys(l);
     d->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's */
     d->d_model = l->m->facts.d_model;
-    d->eps = key_f32(l, f->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
+    d->eps = key_f32(l, f->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                            : "attention.layer_norm_epsilon");
     read_heads(l, d->n_layer, false, &d->heads);
     if (f->n_rot_is_head)
-        d->heads.d_k = d->heads.d_v = key_u32_or(l, "rope.dimension_count", 1, LIMIT_WIDTH, d->heads.d_k);
+        d->heads.d_k = d->heads.d_v =
+            key_u32_or(l, "rope.dimension_count", 1, LIMIT_WIDTH, d->heads.d_k);
     key_u32_each(l, "feed_forward_length", d->n_layer, 0, LIMIT_WIDTH, d->d_ff);
     read_windows(l, d);
     read_rope(l, d);
@@ -268,7 +279,8 @@ void build_dense(struct loader *l, const struct family *f)
                                    .eps = d->eps,
                                    .tie = f->tie,
                                    .logit_mul = logit_multiplier(l, d),
-                                   .softcap = softcap_key(l, "final_logit_softcapping", f->final_softcap)};
+                                   .softcap =
+                                       softcap_key(l, "final_logit_softcapping", f->final_softcap)};
     if (l->draft) {
         build_nextn(l, &head, layer, d);
         return;
@@ -276,7 +288,8 @@ void build_dense(struct loader *l, const struct family *f)
     struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, d->d_model));
     plan_scale(l->p, x, embedding_scale(l, d));
     if (f->positions) {
-        struct view pos = plan_embed_pos(l->p, mat(l, "position_embd", l->m->facts.n_ctx_train, d->d_model));
+        struct view pos =
+            plan_embed_pos(l->p, mat(l, "position_embd", l->m->facts.n_ctx_train, d->d_model));
         plan_add(l->p, x, x, pos);
     }
     for (uint32_t il = 0; il < d->n_layer && l->status == LINNET_OK; il++)

@@ -1,5 +1,6 @@
 /*
- * Falcon-H1 (arXiv 2507.22448; specification F20): attention and Mamba-2 side by side on the same normed rows.
+ * Falcon-H1 (arXiv 2507.22448; specification F20): attention and Mamba-2 side by side on the same
+ * normed rows.
  *
  *     h = N x;  x += attn(h) + mamba2(h);  x += ffn(N' x)
  *
@@ -18,7 +19,8 @@ void build_falcon_h1(struct loader *l, const struct family *f)
     read_heads(l, m->n_layer, false, &heads);
     const struct rope_table *rope = rope_read(l, heads.d_k);
     struct mamba_desc mamba = mamba2_read(l, eps);
-    struct ffn_desc ffn = {.kind = f->ffn, .suffix = "", .d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH)};
+    struct ffn_desc ffn = {
+        .kind = f->ffn, .suffix = "", .d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH)};
     struct view x = plan_embed(p, mat(l, "token_embd", m->n_vocab, m->d_model));
     for (uint32_t il = 0; il < m->n_layer && l->status == LINNET_OK; il++) {
         l->il = (int32_t)il;

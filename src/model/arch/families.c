@@ -1,7 +1,7 @@
 /*
- * The table of families: one row an architecture, every column given in every row. Facts: specification A2 (rope),
- * A4 (windows, caps), A44 (Hunyuan, Ling 2), B9.7 (routers), F0.9 (the rest). tests/test_family.c compares the
- * columns with a second list.
+ * The table of families: one row an architecture, every column given in every row. Facts:
+ * specification A2 (rope), A4 (windows, caps), A44 (Hunyuan, Ling 2), B9.7 (routers), F0.9 (the
+ * rest). tests/test_family.c compares the columns with a second list.
  */
 #include "model/family.h"
 
@@ -243,7 +243,8 @@ static const struct moe_family moe_gemma4 = {
     .kind = FFN_GEGLU,
 };
 
-/* clang-format off: columns under each other */
+/* Columns under each other: */
+/* clang-format off */
 static const struct family families[] = {
     {.arch = "llama",
      .build = build_dense, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
@@ -336,12 +337,14 @@ static const struct family families[] = {
      .yarn_log_mul = false, .temperature = false, .tie = TIE_IF_ABSENT, .lead_dense = false,
      .moe = &moe_qwen3},
     {.arch = "qwen3next",
-     .build = build_qwen3next, .draft = true, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .build = build_qwen3next, .draft = true, .norm = NORM_RMS, .norm_bias = false,
+     .place = PLACE_PRE,
      .qk_norm = QK_HEAD, .qk_norm_optional = false, .pairs = ROPE_NEOX, .sections_neox = false,
      .rotates = ROTATES_ALL, .n_rot_is_head = false, .rope_alpha = false, .window = WINDOW_NEVER,
      .window_period = 0, .window_rope = WINDOW_ROPE_SAME, .sinks = false,
      .ffn_norm = "post_attention_norm", .ffn = FFN_SWIGLU, .sub_norms = false, .positions = false,
-     .scales = SCALES_NONE, .score_scale = SCORE_HEAD, .attn_softcap = -1.0f, .final_softcap = -1.0f,
+     .scales = SCALES_NONE, .score_scale = SCORE_HEAD, .attn_softcap = -1.0f,
+     .final_softcap = -1.0f,
      .yarn_keys = true, .yarn_log_mul = false, .temperature = false, .tie = TIE_IF_ABSENT,
      .lead_dense = false, .moe = &moe_qwen3next},
     {.arch = "qwen35",
@@ -350,7 +353,8 @@ static const struct family families[] = {
      .rotates = ROTATES_ALL, .n_rot_is_head = false, .rope_alpha = false, .window = WINDOW_NEVER,
      .window_period = 0, .window_rope = WINDOW_ROPE_SAME, .sinks = false,
      .ffn_norm = "post_attention_norm", .ffn = FFN_SWIGLU, .sub_norms = false, .positions = false,
-     .scales = SCALES_NONE, .score_scale = SCORE_HEAD, .attn_softcap = -1.0f, .final_softcap = -1.0f,
+     .scales = SCALES_NONE, .score_scale = SCORE_HEAD, .attn_softcap = -1.0f,
+     .final_softcap = -1.0f,
      .yarn_keys = true, .yarn_log_mul = false, .temperature = false, .tie = TIE_IF_ABSENT,
      .lead_dense = false, .moe = NULL},
     {.arch = "qwen35moe",
@@ -359,7 +363,8 @@ static const struct family families[] = {
      .rotates = ROTATES_ALL, .n_rot_is_head = false, .rope_alpha = false, .window = WINDOW_NEVER,
      .window_period = 0, .window_rope = WINDOW_ROPE_SAME, .sinks = false,
      .ffn_norm = "post_attention_norm", .ffn = FFN_SWIGLU, .sub_norms = false, .positions = false,
-     .scales = SCALES_NONE, .score_scale = SCORE_HEAD, .attn_softcap = -1.0f, .final_softcap = -1.0f,
+     .scales = SCALES_NONE, .score_scale = SCORE_HEAD, .attn_softcap = -1.0f,
+     .final_softcap = -1.0f,
      .yarn_keys = true, .yarn_log_mul = false, .temperature = false, .tie = TIE_IF_ABSENT,
      .lead_dense = false, .moe = &moe_qwen3next},
     {.arch = "gemma",
@@ -589,7 +594,8 @@ static const struct family families[] = {
      .window = WINDOW_NEVER, .window_period = 0, .ffn_norm = "ffn_norm", .ffn = FFN_SITU,
      .scales = SCALES_NONE, .tie = TIE_NEVER, .lead_dense = true, .moe = &moe_kimi_k3},
     {.arch = "bailingmoe3",
-     .build = build_bailingmoe3, .draft = true, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .build = build_bailingmoe3, .draft = true, .norm = NORM_RMS, .norm_bias = false,
+     .place = PLACE_PRE,
      .qk_norm = QK_NONE, .qk_norm_optional = false, .pairs = ROPE_NORM, .rotates = ROTATES_ALL,
      .window = WINDOW_NEVER, .window_period = 0, .ffn_norm = "ffn_norm", .ffn = FFN_SWIGLU,
      .scales = SCALES_NONE, .tie = TIE_IF_ABSENT, .lead_dense = true, .moe = &moe_bailing3},
@@ -604,7 +610,8 @@ static const struct family families[] = {
      .window = WINDOW_NEVER, .window_period = 0, .ffn = FFN_SWIGLU, .scales = SCALES_NONE,
      .tie = TIE_IF_ABSENT, .lead_dense = true, .moe = &moe_lfm2},
     {.arch = "deepseek2",
-     .build = build_deepseek2, .draft = true, .norm = NORM_RMS, .norm_bias = false, .place = PLACE_PRE,
+     .build = build_deepseek2, .draft = true, .norm = NORM_RMS, .norm_bias = false,
+     .place = PLACE_PRE,
      .qk_norm = QK_NONE, .qk_norm_optional = false, .pairs = ROPE_NORM, .sections_neox = false,
      .rotates = ROTATES_ALL, .n_rot_is_head = false, .rope_alpha = false, .window = WINDOW_NEVER,
      .window_period = 0, .window_rope = WINDOW_ROPE_SAME, .sinks = false, .ffn_norm = "ffn_norm",

@@ -1,6 +1,7 @@
 /*
- * What the attention of Gemma 3n and 4 has in common (specification A8, A11.3 to A11.6): scores are not scaled, values
- * are normed without weights, and a layer without keys and values reads those of the last layer of its kind that has.
+ * What the attention of Gemma 3n and 4 has in common (specification A8, A11.3 to A11.6): scores are
+ * not scaled, values are normed without weights, and a layer without keys and values reads those of
+ * the last layer of its kind that has.
  */
 #include "model/arch/gemma.h"
 
@@ -13,7 +14,9 @@ static void read_widths(struct loader *l, struct gemma_attention *g)
     d_v[1] = key_u32_or(l, "attention.value_length_swa", 1, LIMIT_WIDTH, g->d_head[1]);
     for (int i = 0; i < 2; i++)
         if (d_v[i] != g->d_head[i])
-            load_fail(l, LINNET_FORMAT, "metadata keys '%s.attention.key_length%s' and value_length%s are %u and %u; they must be equal",
+            load_fail(l, LINNET_FORMAT,
+                      "metadata keys '%s.attention.key_length%s' and value_length%s are %u and %u; "
+                      "they must be equal",
                       l->arch, i ? "_swa" : "", i ? "_swa" : "", g->d_head[i], d_v[i]);
 }
 
@@ -26,15 +29,18 @@ static void read_rotation(struct loader *l, struct gemma_attention *g)
                           g->d_head[1] == g->d_head[0] ? n_rot[0] : g->d_head[1]);
     for (int i = 0; i < 2; i++)
         if (n_rot[i] > g->d_head[i])
-            load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.dimension_count%s' is %u, more than a head's %u", l->arch,
-                      i ? "_swa" : "", n_rot[i], g->d_head[i]);
-    float base = key_f32_or(l, "rope.freq_base", 10000.0f), base_swa = key_f32_or(l, "rope.freq_base_swa", 10000.0f);
-    g->rope[0] = rope_resolve(l, n_rot[0], base, &scaling, vec_opt(l, "rope_freqs.weight", n_rot[0] / 2), NULL, 0.0f);
+            load_fail(l, LINNET_FORMAT,
+                      "metadata key '%s.rope.dimension_count%s' is %u, more than a head's %u",
+                      l->arch, i ? "_swa" : "", n_rot[i], g->d_head[i]);
+    float base = key_f32_or(l, "rope.freq_base", 10000.0f),
+          base_swa = key_f32_or(l, "rope.freq_base_swa", 10000.0f);
+    g->rope[0] = rope_resolve(l, n_rot[0], base, &scaling,
+                              vec_opt(l, "rope_freqs.weight", n_rot[0] / 2), NULL, 0.0f);
     g->rope[1] = rope_resolve(l, n_rot[1], base_swa, NULL, NULL, NULL, 0.0f);
 }
 
-void gemma_attention_read(struct loader *l, struct gemma_attention *g, const struct family *f, float eps,
-                          uint32_t shared)
+void gemma_attention_read(struct loader *l, struct gemma_attention *g, const struct family *f,
+                          float eps, uint32_t shared)
 {
     const uint32_t n_layer = l->m->facts.n_layer;
     bool any = false;
@@ -42,7 +48,8 @@ void gemma_attention_read(struct loader *l, struct gemma_attention *g, const str
     g->eps = eps;
     read_heads(l, n_layer, false, &g->heads);
     if (f->window == WINDOW_REQUIRED && !key_present(l, "attention.sliding_window_pattern"))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.attention.sliding_window_pattern' is missing", l->arch);
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.attention.sliding_window_pattern' is missing",
+                  l->arch);
     read_pattern(l, n_layer, f->window_period, g->windowed);
     for (uint32_t i = 0; i < n_layer; i++)
         any |= g->windowed[i] != 0;
@@ -53,7 +60,9 @@ void gemma_attention_read(struct loader *l, struct gemma_attention *g, const str
     shared = key_u32_or(l, "attention.shared_kv_layers", 0, LIMIT_LAYERS, shared);
     g->n_own = shared < n_layer ? n_layer - shared : 0;
     if (shared && g->n_own < 2)
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.attention.shared_kv_layers' is %u of %u layers; two must have keys of their own",
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.attention.shared_kv_layers' is %u of %u layers; two must have "
+                  "keys of their own",
                   l->arch, shared, n_layer);
 }
 
@@ -62,7 +71,9 @@ static uint32_t source(struct loader *l, const struct gemma_attention *g, uint32
 {
     uint32_t from = g->windowed[il] ? g->n_own - 2 : g->n_own - 1;
     if (g->windowed[from] != g->windowed[il] || g->heads.n[il] % g->heads.n_kv[from])
-        load_fail(l, LINNET_FORMAT, "layer %u has no keys of its own and cannot read those of layer %u: window or heads differ",
+        load_fail(l, LINNET_FORMAT,
+                  "layer %u has no keys of its own and cannot read those of layer %u: window or "
+                  "heads differ",
                   il, from);
     return from;
 }

@@ -1,6 +1,6 @@
 /*
- * Attention of Gemma 3n and 4: windowed and full layers with widths and rotations of their own, and last layers that
- * read the keys and values of earlier ones.
+ * Attention of Gemma 3n and 4: windowed and full layers with widths and rotations of their own, and
+ * last layers that read the keys and values of earlier ones.
  */
 #ifndef LINNET_MODEL_ARCH_GEMMA_H
 #define LINNET_MODEL_ARCH_GEMMA_H
@@ -19,8 +19,9 @@ struct gemma_attention {
 };
 
 /* `shared`: layers without keys and values when the file does not say. */
-void gemma_attention_read(struct loader *l, struct gemma_attention *g, const struct family *f, float eps,
-                          uint32_t shared);
-struct view gemma_attention(struct loader *l, struct gemma_attention *g, uint32_t il, struct view h);
+void gemma_attention_read(struct loader *l, struct gemma_attention *g, const struct family *f,
+                          float eps, uint32_t shared);
+struct view gemma_attention(struct loader *l, struct gemma_attention *g, uint32_t il,
+                            struct view h);
 
 #endif

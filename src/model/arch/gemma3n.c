@@ -1,7 +1,8 @@
 /*
  * Gemma 3n, the text model (specification A7, B15): AltUp around every layer, and inside it
  *
- *     h = N x;  laurel = h + N'' W_r W_l h;  a = (x + N' attn(h) + laurel) / sqrt(2);  y = a + N' ffn(N a)
+ *     h = N x;  laurel = h + N'' W_r W_l h;  a = (x + N' attn(h) + laurel) / sqrt(2);  y = a + N'
+ * ffn(N a)
  *
  * The last layers have no keys and values of their own. The gates of some layers are sparse.
  */
@@ -50,7 +51,8 @@ static struct view laurel(struct loader *l, const struct gemma3n *g, struct view
     uint64_t rank = tensor_dim(l, "laurel_l.weight", 1);
     struct view t = plan_matmul(l->p, "laurel", mat(l, "laurel_l", rank, h.width), NULL, h);
     struct view y = plan_matmul(l->p, "laurel_out", mat(l, "laurel_r", h.width, rank), NULL, t);
-    plan_norm_pieces(l->p, NORM_RMS, y, vec(l, "laurel_post_norm.weight", h.width), NULL, g->eps, false);
+    plan_norm_pieces(l->p, NORM_RMS, y, vec(l, "laurel_post_norm.weight", h.width), NULL, g->eps,
+                     false);
     plan_add(l->p, y, y, h);
     return y;
 }
@@ -99,13 +101,14 @@ void build_gemma3n(struct loader *l, const struct family *f)
     l->il = -1;
     plan_begin_layer(l->p, -1, g->altup.streams);
     struct view x = altup_end(l, &g->altup, plan_select(l->p, g->altup.streams));
-    build_head(l,
-               &(struct head_desc){.norm_name = "output_norm",
-                                   .norm = f->norm,
-                                   .norm_bias = f->norm_bias,
-                                   .eps = g->eps,
-                                   .tie = f->tie,
-                                   .logit_mul = 1.0f,
-                                   .softcap = softcap_key(l, "final_logit_softcapping", f->final_softcap)},
-               x);
+    build_head(
+        l,
+        &(struct head_desc){.norm_name = "output_norm",
+                            .norm = f->norm,
+                            .norm_bias = f->norm_bias,
+                            .eps = g->eps,
+                            .tie = f->tie,
+                            .logit_mul = 1.0f,
+                            .softcap = softcap_key(l, "final_logit_softcapping", f->final_softcap)},
+        x);
 }

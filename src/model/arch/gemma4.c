@@ -3,9 +3,10 @@
  *
  *     a = x + N' attn(N x);  b = a + N' ffn(N a);  c = b + input(b);  x = s c
  *
- * Windowed and full layers have heads of different widths. The last layers of the small models read the keys and
- * values of earlier ones, and every layer has an input of its own; the 26B model adds routed experts beside the
- * feed-forward: N'_1 ffn(N a) + N'_2 experts(N_2 a), the router seeing a in its own scaling.
+ * Windowed and full layers have heads of different widths. The last layers of the small models read
+ * the keys and values of earlier ones, and every layer has an input of its own; the 26B model adds
+ * routed experts beside the feed-forward: N'_1 ffn(N a) + N'_2 experts(N_2 a), the router seeing a
+ * in its own scaling.
  */
 #include "model/arch/gemma.h"
 
@@ -30,7 +31,8 @@ static void read_all(struct loader *l, struct gemma4 *g)
     g->d_input = key_u32_or(l, "embedding_length_per_layer_input", 0, LIMIT_WIDTH, 0);
 }
 
-/* Router logits: of a over its root mean square and sqrt(d), times the vector ffn_gate_inp.scale. */
+/* Router logits: of a over its root mean square and sqrt(d), times the vector
+ * ffn_gate_inp.scale. */
 static struct view router(struct loader *l, const struct gemma4 *g, struct view a)
 {
     const uint32_t d = a.width, n_expert = key_u32(l, "expert_count", 1, LIMIT_EXPERTS);
@@ -44,10 +46,12 @@ static struct view router(struct loader *l, const struct gemma4 *g, struct view 
     return plan_matmul(l->p, "router", mat_unscaled(l, "ffn_gate_inp", n_expert, d), NULL, r);
 }
 
-static struct view feed_forward(struct loader *l, const struct gemma4 *g, uint32_t il, struct view a)
+static struct view feed_forward(struct loader *l, const struct gemma4 *g, uint32_t il,
+                                struct view a)
 {
     struct view h = rms_norm(l, "ffn_norm", a, g->eps);
-    struct view y = block_ffn(l, &(struct ffn_desc){.kind = g->f->ffn, .d_ff = g->d_ff[il], .suffix = ""}, h);
+    struct view y =
+        block_ffn(l, &(struct ffn_desc){.kind = g->f->ffn, .d_ff = g->d_ff[il], .suffix = ""}, h);
     if (!has(l, "ffn_gate_inp.weight"))
         return y;
     struct view logits = router(l, g, a);
@@ -58,7 +62,8 @@ static struct view feed_forward(struct loader *l, const struct gemma4 *g, uint32
     return y;
 }
 
-static void layer(struct loader *l, struct gemma4 *g, uint32_t il, struct view x, struct view inputs)
+static void layer(struct loader *l, struct gemma4 *g, uint32_t il, struct view x,
+                  struct view inputs)
 {
     struct plan *p = l->p;
     l->il = (int32_t)il;
@@ -83,19 +88,21 @@ void build_gemma4(struct loader *l, const struct family *f)
     g->f = f;
     read_all(l, g);
     const struct model_facts *m = &l->m->facts;
-    struct view x = plan_embed(l->p, mat(l, "token_embd", m->n_vocab, m->d_model)), inputs = view_none();
+    struct view x = plan_embed(l->p, mat(l, "token_embd", m->n_vocab, m->d_model)),
+                inputs = view_none();
     plan_scale(l->p, x, sqrtf((float)m->d_model));
     if (g->d_input)
         inputs = block_layer_inputs(l, g->n_layer, g->d_input, x, g->eps);
     for (uint32_t il = 0; il < g->n_layer && l->status == LINNET_OK; il++)
         layer(l, g, il, x, inputs);
-    build_head(l,
-               &(struct head_desc){.norm_name = "output_norm",
-                                   .norm = f->norm,
-                                   .norm_bias = f->norm_bias,
-                                   .eps = g->eps,
-                                   .tie = f->tie,
-                                   .logit_mul = 1.0f,
-                                   .softcap = softcap_key(l, "final_logit_softcapping", f->final_softcap)},
-               x);
+    build_head(
+        l,
+        &(struct head_desc){.norm_name = "output_norm",
+                            .norm = f->norm,
+                            .norm_bias = f->norm_bias,
+                            .eps = g->eps,
+                            .tie = f->tie,
+                            .logit_mul = 1.0f,
+                            .softcap = softcap_key(l, "final_logit_softcapping", f->final_softcap)},
+        x);
 }

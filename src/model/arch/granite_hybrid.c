@@ -1,10 +1,11 @@
 /*
- * Granite 4 Hybrid and Bamba (specification F23): Mamba-2, with attention in the layers that have key heads.
+ * Granite 4 Hybrid and Bamba (specification F23): Mamba-2, with attention in the layers that have
+ * key heads.
  *
  *     x += r op(N x);  x += r ffn(N' x)
  *
- * with a mixture or a dense feed-forward, and Granite's multipliers: of embeddings, of residuals (r), of attention
- * scores, and the divisor of the logits.
+ * with a mixture or a dense feed-forward, and Granite's multipliers: of embeddings, of residuals
+ * (r), of attention scores, and the divisor of the logits.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -70,7 +71,8 @@ void build_granite_hybrid(struct loader *l, const struct family *f)
         l->il = (int32_t)il;
         plan_begin_layer(l->p, l->il, x);
         struct view h = rms_norm(l, "attn_norm", x, g.eps);
-        residual(l, &g, x, g.heads.n_kv[il] ? attention(l, &g, il, h) : block_mamba2(l, &g.mamba, h));
+        residual(l, &g, x,
+                 g.heads.n_kv[il] ? attention(l, &g, il, h) : block_mamba2(l, &g.mamba, h));
         residual(l, &g, x, feed_forward(l, &g, rms_norm(l, "ffn_norm", x, g.eps)));
     }
     build_head(l,

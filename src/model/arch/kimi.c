@@ -1,12 +1,14 @@
 /*
- * Kimi Linear, Kimi K3 and Ling 3 (bailingmoe3): layers of Kimi Delta Attention with a layer of latent attention among
- * them, told apart by head_count_kv, and a mixture in all but the first layers. Sources: Kimi Linear (arXiv
- * 2510.26692); specification A26, A29-A32, A44.7 and ling3 L1-L12, G.
+ * Kimi Linear, Kimi K3 and Ling 3 (bailingmoe3): layers of Kimi Delta Attention with a layer of
+ * latent attention among them, told apart by head_count_kv, and a mixture in all but the first
+ * layers. Sources: Kimi Linear (arXiv 2510.26692); specification A26, A29-A32, A44.7 and ling3
+ * L1-L12, G.
  *
  *     x += attention(N x);  x += FFN(N' x)
  *
- * Kimi K3 lets each half of a layer read, instead of x, a mix of x and the states that x had at the beginning of each
- * block of layers, where the residual stream starts anew (attention residuals). Ling 3 may have a NextN block.
+ * Kimi K3 lets each half of a layer read, instead of x, a mix of x and the states that x had at the
+ * beginning of each block of layers, where the residual stream starts anew (attention residuals).
+ * Ling 3 may have a NextN block.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -34,8 +36,11 @@ static bool read_common(struct loader *l, struct kimi *m)
     m->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's */
     m->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
     if (!key_is_array(l, "attention.head_count_kv"))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.attention.head_count_kv' must be an array with 0 for each layer of "
-                  "delta attention", l->arch);
+        load_fail(
+            l, LINNET_FORMAT,
+            "metadata key '%s.attention.head_count_kv' must be an array with 0 for each layer of "
+            "delta attention",
+            l->arch);
     key_u32_each(l, "attention.head_count_kv", m->n_layer, 0, LIMIT_HEADS, m->attends);
     m->mla = mla_read(l, m->eps);
     m->kda.n_head = m->mla.n_head;
@@ -54,7 +59,8 @@ static void read_lower_bound(struct loader *l, struct kimi *m)
 {
     m->kda.lower_bound = key_f32(l, "kda.gate_lower_bound");
     if (!(m->kda.lower_bound < 0.0f))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.kda.gate_lower_bound' is %g; it must be below 0", l->arch,
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.kda.gate_lower_bound' is %g; it must be below 0", l->arch,
                   (double)m->kda.lower_bound);
 }
 
@@ -72,7 +78,8 @@ static void read_k3(struct loader *l, struct kimi *m)
     m->moe.experts.f = key_f32(l, "activation.situ_beta");
     m->moe.experts.f2 = key_f32(l, "activation.situ_linear_beta");
     if (!(m->moe.experts.f > 0.0f))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.activation.situ_beta' is %g; it must be above 0", l->arch,
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.activation.situ_beta' is %g; it must be above 0", l->arch,
                   (double)m->moe.experts.f);
     m->moe.shared = m->moe.experts;
     m->moe.d_latent = key_u32_or(l, "expert_latent_length", 0, LIMIT_WIDTH, 0);
@@ -85,8 +92,10 @@ static void read_ling3(struct loader *l, struct kimi *m)
 {
     read_lower_bound(l, m);
     if (!key_bool_or(l, "kda.safe_gate", true))
-        load_fail(l, LINNET_UNSUPPORTED, "metadata key '%s.kda.safe_gate' is false: only decays with a lower bound are known",
-                  l->arch);
+        load_fail(
+            l, LINNET_UNSUPPORTED,
+            "metadata key '%s.kda.safe_gate' is false: only decays with a lower bound are known",
+            l->arch);
     m->kda.rate_positive = true;
     m->mla.gate = MLA_GATE_HEAD;
     m->mla.rope = m->f->pairs;
@@ -120,11 +129,14 @@ static struct view feed_forward(struct loader *l, const struct kimi *m, uint32_t
     }
     if (il >= m->n_lead)
         return block_moe_with(l, m->f->moe, &extra, h);
-    return block_ffn(l, &(struct ffn_desc){.kind = m->f->ffn, .d_ff = m->d_ff, .suffix = "", .glu = extra.shared}, h);
+    return block_ffn(
+        l,
+        &(struct ffn_desc){.kind = m->f->ffn, .d_ff = m->d_ff, .suffix = "", .glu = extra.shared},
+        h);
 }
 
-/* What a half of a layer reads: x, or the mix of it and the bank (A26.2). The file's score is the norm's gain times the
- * query that all positions share. */
+/* What a half of a layer reads: x, or the mix of it and the bank (A26.2). The file's score is the
+ * norm's gain times the query that all positions share. */
 static struct view recall(struct loader *l, const struct kimi *m, const char *score, struct view x)
 {
     if (!m->res_block)
@@ -179,7 +191,8 @@ static void build(struct loader *l, struct kimi *m)
 }
 
 /* Read what all three have, then what `own` adds, and build. */
-static void build_with(struct loader *l, const struct family *f, void (*own)(struct loader *l, struct kimi *m))
+static void build_with(struct loader *l, const struct family *f,
+                       void (*own)(struct loader *l, struct kimi *m))
 {
     struct kimi *m = ARENA_NEW(l->arena, struct kimi);
     if (!m) {

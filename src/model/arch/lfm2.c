@@ -1,6 +1,6 @@
 /*
- * LFM2 and LFM2-MoE (specification F16, F17): short gated convolutions, and attention in the layers that have key
- * heads.
+ * LFM2 and LFM2-MoE (specification F16, F17): short gated convolutions, and attention in the layers
+ * that have key heads.
  *
  *     x += op(N x);  x += ffn(N' x)
  *     [b | c | u] = W_in h,  op(h) = W_out (c * conv(b * u))
@@ -32,7 +32,8 @@ static void read_all(struct loader *l, struct lfm2 *d)
     if (d->f->window == WINDOW_BY_KEY)
         d->window = key_u32_or(l, "attention.sliding_window", 0, INT32_MAX, 0);
     if (!key_bool_or(l, "attention.causal", true))
-        load_fail(l, LINNET_UNSUPPORTED, "metadata key '%s.attention.causal' is false: models for retrieval cannot be run",
+        load_fail(l, LINNET_UNSUPPORTED,
+                  "metadata key '%s.attention.causal' is false: models for retrieval cannot be run",
                   l->arch);
 }
 
@@ -40,12 +41,13 @@ static struct view short_conv(struct loader *l, const struct lfm2 *d, struct vie
 {
     struct plan *p = l->p;
     uint32_t n = h.width;
-    struct view all = plan_matmul(p, "conv_in", mat(l, "shortconv.in_proj", width_mul(l, "convolution", n, 3), n),
-                                  NULL, h);
+    struct view all = plan_matmul(
+        p, "conv_in", mat(l, "shortconv.in_proj", width_mul(l, "convolution", n, 3), n), NULL, h);
     struct view b = view_part(all, 0, n), c = view_part(all, n, n), u = view_part(all, 2 * n, n);
     plan_mul(p, b, b, u);
     const float *taps = vec(l, "shortconv.conv.weight", (size_t)n * d->n_taps);
-    struct view y = plan_conv(p, "conv", &(struct conv_step){.n_taps = d->n_taps, .silu = false, .weight = taps}, b);
+    struct view y = plan_conv(
+        p, "conv", &(struct conv_step){.n_taps = d->n_taps, .silu = false, .weight = taps}, b);
     plan_mul(p, y, y, c);
     return plan_matmul(p, "conv_out", mat(l, "shortconv.out_proj", n, n), NULL, y);
 }
@@ -72,15 +74,19 @@ static void layer(struct loader *l, const struct lfm2 *d, uint32_t il, struct vi
     if (il >= d->n_lead)
         plan_add(l->p, x, x, block_moe(l, d->f->moe, h));
     else
-        plan_add(l->p, x, x, block_ffn(l, &(struct ffn_desc){.kind = d->f->ffn, .d_ff = d->d_ff, .suffix = ""}, h));
+        plan_add(
+            l->p, x, x,
+            block_ffn(l, &(struct ffn_desc){.kind = d->f->ffn, .d_ff = d->d_ff, .suffix = ""}, h));
 }
 
 void build_lfm2(struct loader *l, const struct family *f)
 {
     struct lfm2 d = {.f = f};
     read_all(l, &d);
-    struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
+    struct view x =
+        plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
     for (uint32_t il = 0; il < d.n_layer && l->status == LINNET_OK; il++)
         layer(l, &d, il, x);
-    build_plain_head(l, f, "token_embd_norm", d.eps, x); /* the final norm, whatever its name says */
+    build_plain_head(l, f, "token_embd_norm", d.eps,
+                     x); /* the final norm, whatever its name says */
 }

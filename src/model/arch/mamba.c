@@ -10,7 +10,8 @@ static void build(struct loader *l, const struct family *f, bool second)
     key_ignore(l, "feed_forward_length");
     float eps = key_f32(l, "attention.layer_norm_rms_epsilon");
     struct mamba_desc d = second ? mamba2_read(l, eps) : mamba_read(l, eps);
-    struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
+    struct view x =
+        plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
     for (uint32_t il = 0; il < l->m->facts.n_layer && l->status == LINNET_OK; il++) {
         l->il = (int32_t)il;
         plan_begin_layer(l->p, l->il, x);

@@ -1,8 +1,9 @@
 /*
- * Nemotron-H, dense and mixtures (arXiv 2504.03624; specification F21, F22): one thing a layer, x += f(N x).
+ * Nemotron-H, dense and mixtures (arXiv 2504.03624; specification F21, F22): one thing a layer, x
+ * += f(N x).
  *
- * f is a feed-forward with squared ReLU where the layer has a width, attention without positions where it has key
- * heads, else Mamba-2.
+ * f is a feed-forward with squared ReLU where the layer has a width, attention without positions
+ * where it has key heads, else Mamba-2.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -31,7 +32,8 @@ static void read_all(struct loader *l, struct nemotron *d)
     else if (!key_u32_each(l, "feed_forward_length", n_layer, 0, LIMIT_WIDTH, d->d_ff))
         load_fail(l, LINNET_FORMAT, "metadata key '%s.feed_forward_length' is missing", l->arch);
     if (d->f->moe)
-        d->moe = (struct moe_extra){.d_latent = key_u32_or(l, "moe_latent_size", 0, LIMIT_WIDTH, 0), .latent = "latent"};
+        d->moe = (struct moe_extra){.d_latent = key_u32_or(l, "moe_latent_size", 0, LIMIT_WIDTH, 0),
+                                    .latent = "latent"};
     rope_ignore(l);
     key_ignore(l, "attention.scale");
 }
@@ -46,7 +48,8 @@ static struct view sublayer(struct loader *l, const struct nemotron *d, uint32_t
     }
     if (d->f->moe && has(l, "ffn_gate_inp.weight"))
         return block_moe_with(l, d->f->moe, &d->moe, h);
-    return block_ffn(l, &(struct ffn_desc){.kind = d->f->ffn, .d_ff = d->d_ff[il], .suffix = ""}, h);
+    return block_ffn(l, &(struct ffn_desc){.kind = d->f->ffn, .d_ff = d->d_ff[il], .suffix = ""},
+                     h);
 }
 
 void build_nemotron_h(struct loader *l, const struct family *f)

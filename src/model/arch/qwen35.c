@@ -1,6 +1,7 @@
 /*
- * Qwen3-Next, Qwen 3.5 and 3.6, dense and mixtures: layers of Gated DeltaNet with a layer of gated full attention
- * among them (specification A5, A20, B7, B43). A NextN block at the end is no part of the trunk.
+ * Qwen3-Next, Qwen 3.5 and 3.6, dense and mixtures: layers of Gated DeltaNet with a layer of gated
+ * full attention among them (specification A5, A20, B7, B43). A NextN block at the end is no part
+ * of the trunk.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -46,32 +47,40 @@ static void read_gdn(struct loader *l, struct qwen35 *m, const struct layout *la
     d->n_taps = key_u32(l, "ssm.conv_kernel", 2, LIMIT_CONV);
     uint32_t inner = key_u32(l, "ssm.inner_size", 1, LIMIT_WIDTH);
     if (inner % d->n_v)
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.ssm.inner_size' is %u, which does not divide into %u value heads",
-                  l->arch, inner, d->n_v);
+        load_fail(
+            l, LINNET_FORMAT,
+            "metadata key '%s.ssm.inner_size' is %u, which does not divide into %u value heads",
+            l->arch, inner, d->n_v);
     d->d_v = inner / d->n_v;
 }
 
-/* Sections give pairs of dimensions the position in time, row or column of an image (A13.6). A token of a text has the
- * same in all, so that they change nothing. */
+/* Sections give pairs of dimensions the position in time, row or column of an image (A13.6). A
+ * token of a text has the same in all, so that they change nothing. */
 static void read_sections(struct loader *l)
 {
     uint32_t sections[4];
     if (!key_u32_each(l, "rope.dimension_sections", 4, 0, LIMIT_WIDTH, sections))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.dimension_sections' is missing", l->arch);
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.dimension_sections' is missing",
+                  l->arch);
 }
 
-static void read_attention(struct loader *l, struct qwen35 *m, const struct family *f, const struct layout *layout)
+static void read_attention(struct loader *l, struct qwen35 *m, const struct family *f,
+                           const struct layout *layout)
 {
     struct attn_desc *d = &m->attn;
     read_heads(l, m->n_layer, true, &m->heads);
     d->d_k = m->heads.d_k;
     d->d_v = m->heads.d_v;
     if (d->d_v != d->d_k)
-        load_fail(l, LINNET_FORMAT, "metadata keys '%s.attention.key_length' and value_length are %u and %u; the gate "
-                  "needs them equal", l->arch, d->d_k, d->d_v);
+        load_fail(
+            l, LINNET_FORMAT,
+            "metadata keys '%s.attention.key_length' and value_length are %u and %u; the gate "
+            "needs them equal",
+            l->arch, d->d_k, d->d_v);
     uint32_t n_rot = key_u32_or(l, "rope.dimension_count", 1, d->d_k ? d->d_k : 1, d->d_k);
     struct rope_scaling scaling = rope_scaling_read(l, f->yarn_keys);
-    d->table = rope_resolve(l, n_rot, key_f32_or(l, "rope.freq_base", 10000.0f), &scaling, NULL, NULL, 0.0f);
+    d->table = rope_resolve(l, n_rot, key_f32_or(l, "rope.freq_base", 10000.0f), &scaling, NULL,
+                            NULL, 0.0f);
     d->rope = f->pairs;
     d->qk_norm = f->qk_norm;
     d->norm = f->norm;
@@ -88,7 +97,9 @@ static struct view attention(struct loader *l, const struct qwen35 *m, uint32_t 
     d.n_head = m->heads.n[il];
     d.n_head_kv = m->heads.n_kv[il];
     if (d.n_head_kv == 0) {
-        load_fail(l, LINNET_FORMAT, "layer %u attends, and '%s.attention.head_count_kv' gives it no key heads", il, l->arch);
+        load_fail(l, LINNET_FORMAT,
+                  "layer %u attends, and '%s.attention.head_count_kv' gives it no key heads", il,
+                  l->arch);
         return view_none();
     }
     return block_attention(l, &d, h);
@@ -106,7 +117,9 @@ static void layer(struct loader *l, void *family, uint32_t il, struct view x)
     if (f->moe)
         plan_add(l->p, x, x, block_moe(l, f->moe, h));
     else
-        plan_add(l->p, x, x, block_ffn(l, &(struct ffn_desc){.kind = f->ffn, .d_ff = m->d_ff, .suffix = ""}, h));
+        plan_add(
+            l->p, x, x,
+            block_ffn(l, &(struct ffn_desc){.kind = f->ffn, .d_ff = m->d_ff, .suffix = ""}, h));
 }
 
 static void build(struct loader *l, const struct family *f, const struct layout *layout)
@@ -134,7 +147,8 @@ static void build(struct loader *l, const struct family *f, const struct layout 
         build_nextn(l, &head, layer, m);
         return;
     }
-    struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
+    struct view x =
+        plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
     for (uint32_t il = 0; il < m->n_layer && l->status == LINNET_OK; il++)
         layer(l, m, il, x);
     build_head(l, &head, x);

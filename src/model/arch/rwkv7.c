@@ -3,10 +3,11 @@
  *
  *     x += time_mix(N x);  x += channel_mix(N' x)
  *
- * Both mix a row with the row before: x_s = x + (x' - x) * mu_s. The time mix moves a state per head by a
- * generalised delta rule with
- *     decay = exp(-0.606531 sigmoid(w)),  seek = unit(k * k_k),  drop = a * seek,  key = k * (1 + (a - 1) * k_a)
- * where w, the learning rate a, the share of layer 0's values in v and the gate g are low-rank functions of their x_s.
+ * Both mix a row with the row before: x_s = x + (x' - x) * mu_s. The time mix moves a state per
+ * head by a generalised delta rule with
+ *     decay = exp(-0.606531 sigmoid(w)),  seek = unit(k * k_k),  drop = a * seek,  key = k * (1 +
+ * (a - 1) * k_a) where w, the learning rate a, the share of layer 0's values in v and the gate g
+ * are low-rank functions of their x_s.
  */
 #include "base/limits.h"
 #include "model/family.h"
@@ -25,12 +26,14 @@ struct rwkv {
 };
 
 /* The inner half of a low-rank function, W_1 x, and the outer one, W_2 t + c. */
-static struct view inner(struct loader *l, const struct rwkv *r, const char *w1, uint32_t rank, struct view x)
+static struct view inner(struct loader *l, const struct rwkv *r, const char *w1, uint32_t rank,
+                         struct view x)
 {
     return plan_matmul(l->p, "low_rank", mat(l, w1, rank, r->d), NULL, x);
 }
 
-static void outer(struct loader *l, const struct rwkv *r, const char *w2, const char *c, struct view t, struct view dst)
+static void outer(struct loader *l, const struct rwkv *r, const char *w2, const char *c,
+                  struct view t, struct view dst)
 {
     plan_matmul_to(l->p, dst, mat(l, w2, r->d, t.width), c ? vec(l, c, r->d) : NULL, t);
 }
@@ -48,7 +51,8 @@ static struct view mixtures(struct loader *l, const struct rwkv *r, struct view 
 }
 
 /* The values of layer 0 are mixed into those of the others; `first` is set by layer 0. */
-static void share_values(struct loader *l, const struct rwkv *r, struct view x, struct view v, struct view *first)
+static void share_values(struct loader *l, const struct rwkv *r, struct view x, struct view v,
+                         struct view *first)
 {
     if (l->il == 0) {
         *first = plan_new(l->p, "v_first", r->d);
@@ -59,17 +63,19 @@ static void share_values(struct loader *l, const struct rwkv *r, struct view x, 
         return;
     }
     struct view share = plan_new(l->p, "v_share", r->d);
-    outer(l, r, "time_mix_v2", "time_mix_v0.weight", inner(l, r, "time_mix_v1", r->rank_v, x), share);
+    outer(l, r, "time_mix_v2", "time_mix_v0.weight", inner(l, r, "time_mix_v1", r->rank_v, x),
+          share);
     plan_act(l->p, ACT_SIGMOID, share);
     plan_lerp(l->p, v, v, *first, share);
 }
 
-static struct view time_mix(struct loader *l, const struct rwkv *r, struct view h, struct view *v_first)
+static struct view time_mix(struct loader *l, const struct rwkv *r, struct view h,
+                            struct view *v_first)
 {
     struct plan *p = l->p;
     const uint32_t d = r->d, n_head = d / r->d_head;
     struct view x = mixtures(l, r, h);
-#define X(i) view_part(x, (i) * d, d)
+#define X(i) view_part(x, (i)*d, d)
     struct view all = plan_new(p, "wkv_in", width_mul(l, "time mix", WKV_COUNT, d));
     struct view read = view_part(all, WKV_READ * d, d), decay = view_part(all, WKV_DECAY * d, d);
     struct view key = view_part(all, WKV_KEY * d, d), value = view_part(all, WKV_VALUE * d, d);
@@ -100,12 +106,14 @@ static struct view time_mix(struct loader *l, const struct rwkv *r, struct view 
     plan_lerp_vec(p, key, key, drop, vec(l, "time_mix_k_a.weight", d));
     plan_mul(p, drop, rate, seek);
 
-    struct view o = plan_wkv(p, &(struct wkv_step){.n_head = n_head, .d_head = r->d_head}, view_split(all, WKV_COUNT));
+    struct view o = plan_wkv(p, &(struct wkv_step){.n_head = n_head, .d_head = r->d_head},
+                             view_split(all, WKV_COUNT));
     struct view heads = view_split(o, n_head);
-    plan_norm_pieces(p, NORM_LAYER, heads, vec(l, "time_mix_ln.weight", d), vec(l, "time_mix_ln.bias", d), GROUP_EPS,
-                     true);
+    plan_norm_pieces(p, NORM_LAYER, heads, vec(l, "time_mix_ln.weight", d),
+                     vec(l, "time_mix_ln.bias", d), GROUP_EPS, true);
     plan_mul_vec(p, read, vec(l, "time_mix_r_k.weight", d));
-    plan_dot_mul(p, heads, view_split(read, n_head), view_split(key, n_head), view_split(value, n_head));
+    plan_dot_mul(p, heads, view_split(read, n_head), view_split(key, n_head),
+                 view_split(value, n_head));
     plan_mul(p, o, o, gate);
     return plan_matmul(p, "time_out", mat(l, "time_mix_output", d, d), NULL, o);
 }
@@ -134,7 +142,8 @@ static struct rwkv read_all(struct loader *l)
     key_u32_or(l, "token_shift_count", 2, 2, 2); /* other numbers are other models */
     key_ignore(l, "attention.head_count");
     if (r.d % r.d_head)
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.wkv.head_size' is %u and does not divide the width %u", l->arch,
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.wkv.head_size' is %u and does not divide the width %u", l->arch,
                   r.d_head, r.d);
     return r;
 }
