@@ -150,6 +150,25 @@ static void check_going_back(struct runner *r, const struct golden *g, const flo
     linnet_session_free(s);
 }
 
+/* Checkpoints of half the size: what follows is near, and the state before them is left alone. */
+static void check_half(const struct golden *g, const float *whole)
+{
+    linnet_error e;
+    linnet_session *s;
+    struct runner r;
+    const size_t to = 21, n = g->n_tokens;
+    runner_open(&r, g, 1, LINNET_CHECKPOINT_F16);
+    assert_ok(linnet_session_create(r.c, &s, &e), e);
+    go_on(&r, g, s, 0, n, whole);
+    assert_ok(linnet_session_rollback(s, to, &e), e);
+    linnet_item item = {s, g->tokens + to, n - to, LINNET_WANT_ALL};
+    assert_ok(linnet_run(r.c, &item, 1, &e), e);
+    double error = nmse(linnet_logits(r.c, 0, 0), whole + to * g->n_vocab, (n - to) * g->n_vocab);
+    if (!(error < 1e-3))
+        fail_msg("%s: NMSE %g after going back to a rounded state", g->name, error);
+    runner_close(&r);
+}
+
 static void check_case(const char *name)
 {
     struct golden g;
@@ -170,6 +189,7 @@ static void check_case(const char *name)
     check_company(&r, &g, whole);
     check_going_back(&r, &g, whole);
     check_saving(&r, &g, whole);
+    check_half(&g, whole);
     runner_close(&r);
     const unsigned threads[] = {2, 7};
     for (size_t i = 0; i < 2; i++) {

@@ -112,7 +112,7 @@ static void a_filter_answers_line_by_line(void **state)
 static void what_is_wrong_is_said(void **state)
 {
     (void)state;
-    run("detokenize", "12 x3", 1);
+    run("detokenize", "12 x3", 2);
     program_assert_said("'x3' is not a token id");
     run("detokenize", "300", 1);
     program_assert_said("300");

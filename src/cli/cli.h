@@ -183,6 +183,8 @@ double cli_seconds(void); /* monotonic clock */
 /* Not 0 after Ctrl-C or SIGTERM once cli_catch_interrupt() was called. The second one kills. */
 extern volatile sig_atomic_t cli_interrupted;
 void cli_catch_interrupt(void);
+/* An interrupt also ends the run of this context, so that a long prompt stops; NULL: of none. */
+void cli_interrupt_cancels(linnet_context *context);
 
 /* ---- models ---------------------------------------------------------------------------------- */
 

@@ -2,13 +2,15 @@
  * The configuration file, $XDG_CONFIG_HOME/linnet/config (default ~/.config): defaults of the
  * user's own.
  *
- *     threads = 4             # for every command that has --threads
- *     run.temp = 0.2          # for one command; wins over the line above
+ *     # for every command that has --threads
+ *     threads = 4
+ *     # for one command; wins over a line without it
+ *     run.temp = 0.2
  *
  * A key is an option's flag without its dashes. Options that take no value have no key: a script
- * must be able to rely on their absence. Every line is checked whatever command runs: a key that no
- * command knows, or a value out of range, is an error that names the line. The command line wins
- * over the file.
+ * must be able to rely on their absence. A key that no command knows is an error that names the
+ * line, whatever command runs; a value out of range is one of the commands that have the option.
+ * The command line wins over the file.
  */
 #include "cli/cli.h"
 

@@ -126,7 +126,8 @@ static int run(const void *opts, int n, char **args)
     }
     const struct cli_command *c = cli_find_command(args[0]);
     if (!c)
-        return cli_fail("there is no command '%s'; 'linnet manual' lists them", args[0]);
+        return cli_usage(&cmd_manual, "there is no command '%s'; 'linnet manual' lists them",
+                         args[0]);
     print_page(c);
     return CLI_OK;
 }

@@ -99,16 +99,21 @@ static int measure(struct engine *e, const struct perplexity_opts *o, int32_t *i
         windows = (size_t)o->chunks;
     struct score score = {0};
     struct cli_progress bar;
+    cli_interrupt_cancels(e->ctx);
     cli_progress_start(&bar, "perplexity", false, 0, windows, o->engine.quiet);
     for (i = 0; i < windows && !cli_interrupted; i++) {
         linnet_error err;
-        if (score_window(e, ids + i * n_ctx, n_ctx, info.n_vocab, &score, &err) != LINNET_OK) {
+        linnet_status status = score_window(e, ids + i * n_ctx, n_ctx, info.n_vocab, &score, &err);
+        if (status == LINNET_CANCELLED)
+            break;
+        if (status != LINNET_OK) {
             cli_progress_end(&bar);
             return cli_fail_with(&err);
         }
         cli_progress_update(&bar, i + 1);
     }
     cli_progress_end(&bar);
+    cli_interrupt_cancels(NULL);
     if (score.n == 0)
         return CLI_FAILED;
     if (!isfinite(score.sum))

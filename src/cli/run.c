@@ -20,12 +20,18 @@ struct run_opts {
 /* A prompt longer than this is not text for a model. */
 #define PROMPT_MAX ((size_t)256 << 20)
 
+struct output {
+    bool failed;   /* stdout takes no more */
+    bool mid_line; /* the text so far does not end in a line feed */
+};
+
 static bool on_text(void *user, const char *bytes, size_t n)
 {
-    bool *failed = user;
+    struct output *out = user;
     if (fwrite(bytes, 1, n, stdout) != n || fflush(stdout) != 0)
-        *failed = true;
-    return !*failed && !cli_interrupted;
+        out->failed = true;
+    out->mid_line = bytes[n - 1] != '\n';
+    return !out->failed && !cli_interrupted;
 }
 
 static void print_speed(const linnet_generated *g)
@@ -33,9 +39,13 @@ static void print_speed(const linnet_generated *g)
     static const char *const why[] = {"token limit", "end of text", "stop text", "context full",
                                       "interrupted"};
     double p = g->prompt_seconds > 0 ? (double)g->n_prompt / g->prompt_seconds : 0;
-    double d = g->decode_seconds > 0 ? (double)g->n_tokens / g->decode_seconds : 0;
-    fprintf(stderr, "%s[prompt %zu tokens, %.1f/s; generated %zu, %.1f/s; %s]%s\n",
-            cli_style(stderr, CLI_DIM), g->n_prompt, p, g->n_tokens, d, why[g->finish],
+    /* the first token comes from the prompt's logits: one step less was timed */
+    double steps = g->n_tokens > 1 ? (double)(g->n_tokens - 1) : 0;
+    char speed[CLI_NUM_LEN] = "";
+    if (steps > 0 && g->decode_seconds > 0)
+        snprintf(speed, sizeof speed, ", %.1f/s", steps / g->decode_seconds);
+    fprintf(stderr, "%s[prompt %zu tokens, %.1f/s; generated %zu%s; %s]%s\n",
+            cli_style(stderr, CLI_DIM), g->n_prompt, p, g->n_tokens, speed, why[g->finish],
             cli_style(stderr, CLI_PLAIN));
 }
 
@@ -59,7 +69,7 @@ static int generate(struct engine *e, const struct run_opts *o, const int32_t *i
     linnet_error err;
     linnet_sampler *sampler;
     linnet_generated g;
-    bool failed = false;
+    struct output out = {0};
     linnet_generate_options go;
     linnet_generate_defaults(&go);
     if (o->n >= 0)
@@ -67,10 +77,12 @@ static int generate(struct engine *e, const struct run_opts *o, const int32_t *i
     go.stop = o->stop.item;
     go.n_stop = o->stop.n;
     go.text = on_text;
-    go.user = &failed;
+    go.user = &out;
     if (make_sampler(o, &sampler, &err) != LINNET_OK)
         return cli_fail_with(&err);
+    cli_interrupt_cancels(e->ctx);
     linnet_status s = linnet_generate(e->session, sampler, ids, n, &go, &g, &err);
+    cli_interrupt_cancels(NULL);
     linnet_sampler_free(sampler);
     *pending = g.finish == LINNET_FINISH_CONTEXT || g.finish == LINNET_FINISH_STOP ? -1 : g.pending;
     if (cli_is_terminal(stdout))
@@ -78,9 +90,13 @@ static int generate(struct engine *e, const struct run_opts *o, const int32_t *i
     fflush(stdout);
     if (s != LINNET_OK)
         return cli_fail_with(&err);
-    if (!o->engine.quiet)
+    if (!o->engine.quiet) {
+        /* where both streams go to one place the figures have a line of their own */
+        if (out.mid_line && !cli_is_terminal(stdout))
+            fputc('\n', stderr);
         print_speed(&g);
-    return failed ? CLI_FAILED : CLI_OK;
+    }
+    return out.failed ? CLI_FAILED : CLI_OK;
 }
 
 /* Go on from the session in --session, when that file exists. */
@@ -107,6 +123,15 @@ static int save_session(const struct engine *e, const char *path, int32_t pendin
     return linnet_session_save(e->session, path, &err) == LINNET_OK ? CLI_OK : cli_fail_with(&err);
 }
 
+/* Without a new prompt a session goes on from its last token: that one is run again. */
+static int32_t take_last_token(const struct engine *e)
+{
+    size_t n = linnet_session_length(e->session);
+    int32_t id = linnet_session_tokens(e->session)[n - 1];
+    linnet_session_rollback(e->session, n - 1, NULL);
+    return id;
+}
+
 /* The prompt: arguments joined by spaces, or stdin. */
 static char *read_prompt(int n, char **args, size_t *len)
 {
@@ -115,7 +140,11 @@ static char *read_prompt(int n, char **args, size_t *len)
             cli_usage(&cmd_run, "no prompt: give one after the model, or pipe it in");
             return NULL;
         }
-        return cli_read_stream(stdin, "stdin", PROMPT_MAX, len);
+        char *piped = cli_read_stream(stdin, "stdin", PROMPT_MAX, len);
+        /* the line feed that ends the last line is the file's, not the prompt's */
+        if (piped && *len && piped[*len - 1] == '\n')
+            piped[--*len] = '\0';
+        return piped;
     }
     size_t total = 1;
     for (int i = 1; i < n; i++)
@@ -139,6 +168,9 @@ static int run(const void *opts, int n_args, char **args)
     struct engine e;
     int32_t pending = -1;
     size_t len, n = 0;
+    for (size_t i = 0; i < o->stop.n; i++)
+        if (!*o->stop.item[i])
+            return cli_usage(&cmd_run, "--stop: the text is empty");
     char *prompt = read_prompt(n_args, args, &len);
     if (!prompt)
         return CLI_USAGE;
@@ -154,6 +186,10 @@ static int run(const void *opts, int n_args, char **args)
     unsigned flags = (begins ? LINNET_ADD_SPECIAL : 0u) | (o->special ? LINNET_PARSE_SPECIAL : 0u);
     int32_t *ids = rc == CLI_OK ? engine_tokenize(&e, prompt, len, flags, &n) : NULL;
     free(prompt);
+    if (ids && n == 0 && !begins) {
+        ids[0] = take_last_token(&e);
+        n = 1;
+    }
     if (!ids)
         rc = CLI_FAILED;
     else if (n == 0)

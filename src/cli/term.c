@@ -276,9 +276,19 @@ void cli_progress_end(struct cli_progress *p)
 
 volatile sig_atomic_t cli_interrupted;
 
+/* What runs when the interrupt comes; set before work starts and cleared after it. */
+static linnet_context *volatile interruptible;
+
 static void on_interrupt(int sig)
 {
     cli_interrupted = sig;
+    if (interruptible)
+        linnet_context_cancel(interruptible);
+}
+
+void cli_interrupt_cancels(linnet_context *context)
+{
+    interruptible = context;
 }
 
 void cli_catch_interrupt(void)

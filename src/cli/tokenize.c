@@ -375,7 +375,7 @@ static int detokenize(const void *opts, int n, char **args)
     int rc = open_vocab(args[0], &v);
     int32_t *ids = rc == CLI_OK ? gather_ids(n - 1, args + 1, &n_ids) : NULL;
     if (rc == CLI_OK && !ids)
-        rc = CLI_FAILED;
+        rc = CLI_USAGE;
     if (rc == CLI_OK) {
         char *text = decode(v, ids, n_ids, flags, &n_text, &e);
         if (!text)
