@@ -299,6 +299,25 @@ static void every_missing_tensor_is_named(void **state)
     }
 }
 
+static void a_selection_bias_is_in_all_mixtures_or_in_none(void **state)
+{
+    (void)state;
+    struct file f = {.router_bias = true};
+    struct mkgguf whole = of(&f);
+    struct gguf *file = mkgguf_open(&whole);
+    size_t n = 0;
+    for (size_t i = 0; i < gguf_n_tensors(file); i++) {
+        f.drop = gguf_tensor_at(file, i)->name;
+        if (!strstr(f.drop, "exp_probs_b.bias"))
+            continue;
+        struct mkgguf g = of(&f);
+        refused(&g, LINNET_FORMAT, "exp_probs_b.bias");
+        n++;
+    }
+    assert_true(n > 1);
+    gguf_close(file);
+}
+
 static void shapes_that_do_not_fit_are_named(void **state)
 {
     (void)state;
@@ -487,6 +506,7 @@ int main(void)
         cmocka_unit_test(a_joined_file_gives_the_bits_of_the_split_one),
         cmocka_unit_test(a_joined_matrix_beside_the_split_ones_is_not_used),
         cmocka_unit_test(every_missing_tensor_is_named),
+        cmocka_unit_test(a_selection_bias_is_in_all_mixtures_or_in_none),
         cmocka_unit_test(shapes_that_do_not_fit_are_named),
         cmocka_unit_test(a_missing_required_key_is_named),
         cmocka_unit_test(values_that_cannot_be_are_named),

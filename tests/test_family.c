@@ -346,6 +346,17 @@ static void a_window_sees_the_same_however_the_prompt_is_cut(void **state)
     }
 }
 
+static void an_epsilon_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    const float bad[] = {-1.0f, 1.0f, 1e38f, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct mkgguf g = mkgguf_defaults("llama");
+        g.norm_eps = bad[i];
+        refused(&g, LINNET_FORMAT, "llama.attention.layer_norm_rms_epsilon");
+    }
+}
+
 static void counts_that_cannot_be_are_refused(void **state)
 {
     (void)state;
@@ -373,6 +384,7 @@ int main(void)
         cmocka_unit_test(a_key_that_repeats_what_the_file_shows_may_be_left_out),
         cmocka_unit_test(shapes_that_do_not_fit_are_named),
         cmocka_unit_test(a_window_sees_the_same_however_the_prompt_is_cut),
+        cmocka_unit_test(an_epsilon_that_cannot_be_is_refused),
         cmocka_unit_test(counts_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "cli/engine.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,19 +36,34 @@ static int32_t *parse_tokens(const char *text, size_t *n)
     return ids;
 }
 
+static bool all_finite(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i]) && !(x[i] < 0.0f && isinf(x[i])))
+            return false;
+    return true;
+}
+
 static int write_logits(const struct engine *e, const int32_t *ids, size_t n, size_t chunk, FILE *f)
 {
     linnet_model_info info;
     linnet_model_get_info(e->model, &info);
+    bool finite = true;
     for (size_t at = 0; at < n; at += chunk) {
         linnet_error err;
         linnet_item item = {e->session, ids + at, n - at < chunk ? n - at : chunk, LINNET_WANT_ALL};
         if (linnet_run(e->ctx, &item, 1, &err) != LINNET_OK)
             return cli_fail_with(&err);
-        for (size_t i = 0; i < item.n_tokens; i++)
-            if (fwrite(linnet_logits(e->ctx, 0, i), sizeof(float), info.n_vocab, f) != info.n_vocab)
+        for (size_t i = 0; i < item.n_tokens; i++) {
+            const float *row = linnet_logits(e->ctx, 0, i);
+            finite = finite && all_finite(row, info.n_vocab);
+            if (fwrite(row, sizeof(float), info.n_vocab, f) != info.n_vocab)
                 return cli_fail("cannot write the logits: %s", strerror(errno));
+        }
     }
+    if (!finite)
+        return cli_fail("the logits were written, but some are not numbers: the model's weights or "
+                        "activations overflow");
     return CLI_OK;
 }
 

@@ -81,6 +81,18 @@ void moe_ignore(struct loader *l)
         key_ignore(l, keys[i]);
 }
 
+/* A model that has selection biases has one in every mixture: one that is missing would route
+ * another way. */
+static void same_in_all_layers(struct loader *l, const char *name)
+{
+    bool here = has(l, name);
+    if (l->moe_bias == 0)
+        l->moe_bias = here ? 1 : -1;
+    else if (here != (l->moe_bias > 0))
+        load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.%s' is %s, unlike in the layers before", l->il,
+                  name, here ? "there" : "missing");
+}
+
 static struct router read_router(struct loader *l, const struct moe_family *f)
 {
     struct router r = {.kind = f->gating, .scale = 1.0f, .n_group = 1, .n_group_used = 1};
@@ -114,6 +126,8 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
                 "expert groups do not fit: %u experts in %u groups, %u groups and %u experts used",
                 r.n_expert, n_group, n_group_used, r.n_used);
     }
+    if (f->bias_name && !f->bias_required)
+        same_in_all_layers(l, f->bias_name);
     if (f->bias_name)
         r.bias = f->bias_required ? vec(l, f->bias_name, r.n_expert)
                                   : vec_opt(l, f->bias_name, r.n_expert);

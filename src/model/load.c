@@ -117,6 +117,15 @@ float key_f32(struct loader *l, const char *key)
     return key_f32_or(l, key, 1.0f);
 }
 
+float key_eps(struct loader *l, const char *key)
+{
+    float eps = key_f32(l, key);
+    if (l->status == LINNET_OK && !(eps >= 0.0f && eps < 1.0f))
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.%s' is %g; it must be at least 0 and below 1",
+                  l->arch, key, (double)eps);
+    return eps;
+}
+
 bool key_bool_or(struct loader *l, const char *key, bool absent)
 {
     char full[KEY_MAX];

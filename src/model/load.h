@@ -20,8 +20,9 @@ struct loader {
     int32_t il; /* layer whose tensors are meant; -1: global names */
     bool *seen_kv, *seen_tensor;
     const struct matrix *
-        *mats;  /* [tensor] as matrices, once read: two users share what is packed */
-    bool draft; /* p is the plan of the NextN block */
+        *mats;    /* [tensor] as matrices, once read: two users share what is packed */
+    bool draft;   /* p is the plan of the NextN block */
+    int moe_bias; /* mixtures so far: 1 had a selection bias, -1 had none, 0 there were none */
     linnet_status status;
     linnet_error *e;
 };
@@ -39,6 +40,8 @@ uint32_t key_u32(struct loader *l, const char *key, uint32_t min, uint32_t max);
 uint32_t key_u32_or(struct loader *l, const char *key, uint32_t min, uint32_t max, uint32_t absent);
 float key_f32(struct loader *l, const char *key);
 float key_f32_or(struct loader *l, const char *key, float absent);
+/* A norm's epsilon: required, 0 or more and below 1. */
+float key_eps(struct loader *l, const char *key);
 bool key_bool_or(struct loader *l, const char *key, bool absent);
 /* Scalar or per-layer array into out[n]; false (and untouched) when absent. */
 bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uint32_t max,

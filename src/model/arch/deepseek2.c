@@ -68,7 +68,7 @@ void build_deepseek2(struct loader *l, const struct family *f)
     read_facts(l);
     const struct model_facts *m = &l->m->facts;
     struct deepseek d = {.f = f, .moe = *f->moe};
-    d.eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    d.eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     d.mla = mla_read(l, d.eps);
     read_rope(l, f, &d.mla);
     key_ignore(

@@ -239,7 +239,7 @@ static void read_all(struct loader *l, struct dense *d)
     skip_dead_keys(l);
     d->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's */
     d->d_model = l->m->facts.d_model;
-    d->eps = key_f32(l, f->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+    d->eps = key_eps(l, f->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                             : "attention.layer_norm_epsilon");
     read_heads(l, d->n_layer, false, &d->heads);
     if (f->n_rot_is_head)

@@ -14,7 +14,7 @@ void build_falcon_h1(struct loader *l, const struct family *f)
     struct plan *p = l->p;
     read_facts(l);
     const struct model_facts *m = &l->m->facts;
-    float eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    float eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     struct heads heads;
     read_heads(l, m->n_layer, false, &heads);
     const struct rope_table *rope = rope_read(l, heads.d_k);

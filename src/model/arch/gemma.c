@@ -90,7 +90,7 @@ struct view gemma_attention(struct loader *l, struct gemma_attention *g, uint32_
     attn.window = g->windowed[il] ? g->window : 0;
     attn.scale = 1.0f;
     attn.v_norm = true;
-    attn.v_from_k = true;
+    attn.v_from_k = g->v_from_k && !g->windowed[il];
     if (il < g->n_own) {
         struct view o = block_attention(l, &attn, h);
         g->slot[il] = (uint32_t)l->p->n_kvs - 1;

@@ -15,6 +15,7 @@ struct gemma_attention {
     uint32_t d_head[2];              /* of full and of windowed layers */
     const struct rope_table *rope[2];
     float eps;
+    bool v_from_k; /* full layers without attn_v: values are the keys before norm and rotation */
     uint32_t slot[LIMIT_LAYERS]; /* KV slots of the layers built so far */
 };
 

@@ -32,7 +32,7 @@ static void read_all(struct loader *l, struct gemma3n *g)
 {
     read_facts(l);
     g->n_layer = l->m->facts.n_layer;
-    g->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    g->eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     uint32_t shared = g->n_layer > 20 ? g->n_layer - 20 : 0;
     gemma_attention_read(l, &g->attn, g->f, g->eps, shared);
     if (!key_u32_each(l, "feed_forward_length", g->n_layer, 2, LIMIT_WIDTH, g->d_ff))

@@ -24,8 +24,9 @@ static void read_all(struct loader *l, struct gemma4 *g)
 {
     read_facts(l);
     g->n_layer = l->m->facts.n_layer;
-    g->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    g->eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     gemma_attention_read(l, &g->attn, g->f, g->eps, 0);
+    g->attn.v_from_k = true;
     if (!key_u32_each(l, "feed_forward_length", g->n_layer, 1, LIMIT_WIDTH, g->d_ff))
         load_fail(l, LINNET_FORMAT, "metadata key '%s.feed_forward_length' is missing", l->arch);
     g->d_input = key_u32_or(l, "embedding_length_per_layer_input", 0, LIMIT_WIDTH, 0);

@@ -22,7 +22,7 @@ struct granite {
 static void read_all(struct loader *l, struct granite *g)
 {
     read_facts(l);
-    g->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    g->eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     read_heads(l, l->m->facts.n_layer, true, &g->heads);
     g->mamba = mamba2_read(l, g->eps);
     g->d_ff = key_u32_or(l, "feed_forward_length", 0, LIMIT_WIDTH, 0);

@@ -34,7 +34,7 @@ static bool read_common(struct loader *l, struct kimi *m)
 {
     read_facts(l);
     m->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's */
-    m->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    m->eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     if (!key_is_array(l, "attention.head_count_kv"))
         load_fail(
             l, LINNET_FORMAT,

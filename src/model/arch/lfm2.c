@@ -21,7 +21,7 @@ static void read_all(struct loader *l, struct lfm2 *d)
 {
     read_facts(l);
     d->n_layer = l->m->facts.n_layer;
-    d->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    d->eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     read_heads(l, d->n_layer, true, &d->heads);
     d->rope = rope_read(l, d->heads.d_k);
     d->n_taps = key_u32(l, "shortconv.l_cache", 1, LIMIT_WIDTH);

@@ -8,7 +8,7 @@ static void build(struct loader *l, const struct family *f, bool second)
     read_facts(l);
     key_ignore(l, "attention.head_count");
     key_ignore(l, "feed_forward_length");
-    float eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    float eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     struct mamba_desc d = second ? mamba2_read(l, eps) : mamba_read(l, eps);
     struct view x =
         plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));

@@ -23,7 +23,7 @@ static void read_all(struct loader *l, struct nemotron *d)
     uint32_t n_layer = l->m->facts.n_layer;
     const char *rms = "attention.layer_norm_rms_epsilon", *layer = "attention.layer_norm_epsilon";
     key_ignore(l, layer); /* where both are there it is that of a NextN block */
-    d->eps = key_f32(l, key_present(l, rms) || !key_present(l, layer) ? rms : layer);
+    d->eps = key_eps(l, key_present(l, rms) || !key_present(l, layer) ? rms : layer);
     read_heads(l, n_layer, true, &d->heads);
     d->mamba = mamba2_read(l, d->eps);
     d->d_ff = ARENA_ARRAY(l->arena, n_layer, uint32_t);

@@ -132,7 +132,7 @@ static void build(struct loader *l, const struct family *f, const struct layout 
     m->f = f;
     read_facts(l);
     m->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's, */
-    m->eps = key_f32(l, "attention.layer_norm_rms_epsilon");
+    m->eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     read_kinds(l, m);
     if (l->draft)
         m->recurrent[m->n_layer - 1] = 0; /* and attends */

@@ -132,7 +132,7 @@ static struct rwkv read_all(struct loader *l)
 {
     read_facts(l);
     struct rwkv r = {.d = l->m->facts.d_model};
-    r.eps = key_f32(l, "attention.layer_norm_epsilon");
+    r.eps = key_eps(l, "attention.layer_norm_epsilon");
     r.d_head = key_u32(l, "wkv.head_size", 1, LIMIT_WIDTH);
     r.d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
     r.rank_w = key_u32(l, "attention.decay_lora_rank", 1, LIMIT_WIDTH);
