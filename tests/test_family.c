@@ -96,6 +96,32 @@ static void the_families_with_a_draft_head_are_these(void **state)
     assert_int_equal(n, n_with);
 }
 
+/* The families with builders of their own: the pairs they rotate. */
+static void every_other_family_rotates_the_pairs_of_the_second_list(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch, *pairs;
+    } others[] = {
+        {"qwen3next", "neox"},  {"qwen35", "neox"},         {"qwen35moe", "neox"},
+        {"deepseek2", "norm"},  {"bailingmoe3", "norm"},    {"kimi-linear", "none"},
+        {"kimi-k3", "none"},    {"gemma3n", "neox"},        {"gemma4", "neox"},
+        {"lfm2", "neox"},       {"lfm2moe", "neox"},        {"falcon-h1", "neox"},
+        {"nemotron_h", "none"}, {"nemotron_h_moe", "none"}, {"granitehybrid", "norm"},
+        {"mamba", "none"},      {"mamba2", "none"},         {"rwkv7", "none"},
+    };
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const struct family *f = family_of(others[i].arch);
+        if (!f)
+            fail_msg("%s is not in the table", others[i].arch);
+        assert_string_equal(pair_names[f->pairs], others[i].pairs);
+    }
+    for (size_t i = 0; i < family_count(); i++)
+        n += family_at(i)->build != build_dense;
+    assert_int_equal(n, sizeof others / sizeof *others);
+}
+
 static void an_unknown_architecture_is_refused_by_name(void **state)
 {
     (void)state;
@@ -376,6 +402,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_dense_family_has_the_facts_of_the_second_list),
         cmocka_unit_test(the_families_with_a_draft_head_are_these),
+        cmocka_unit_test(every_other_family_rotates_the_pairs_of_the_second_list),
         cmocka_unit_test(an_unknown_architecture_is_refused_by_name),
         cmocka_unit_test(an_unknown_key_or_tensor_is_refused_by_name),
         cmocka_unit_test(every_missing_tensor_is_named),
