@@ -48,8 +48,6 @@ static linnet_status open_context(struct engine *e, const struct engine_opts *o,
     linnet_context_defaults(&co);
     co.n_ctx = n_ctx ? n_ctx : (uint32_t)o->ctx;
     co.kv_k = co.kv_v = engine_kv_type(o->kv);
-    if (o->batch)
-        co.n_batch = (uint32_t)o->batch;
     linnet_status s = linnet_context_create(e->model, &co, &e->ctx, err);
     return s == LINNET_OK ? linnet_session_create(e->ctx, &e->session, err) : s;
 }

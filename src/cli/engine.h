@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 
 struct engine_opts {
-    int64_t threads, ctx, batch;
+    int64_t threads, ctx;
     const char *kv;
     bool quiet;
     bool draft; /* load the draft head, where the file has one */
