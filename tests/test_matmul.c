@@ -2,6 +2,7 @@
  * Matrix products: every table against plain C bit by bit, and plain C against naive arithmetic in
  * double.
  */
+#include "kernel/tile.h"
 #include "kernel_test.h"
 
 #include "quant/half.h"
@@ -89,15 +90,13 @@ static void run(const struct kernels *k, struct problem *p, bool packed, struct 
  * the sum of the magnitudes, the measure of acceptable error. */
 static double naive(struct problem *p, const float *w, size_t x_row, double *size)
 {
-    const size_t pad = (p->w.n_cols + 255) / 256 * 256;
-    const int8_t *q = (int8_t *)p->x.quant + x_row * act_bytes(p->w.n_cols);
-    const float *d = (const float *)(const void *)(q + pad);
+    const struct act_span *span = act_row(&p->x, x_row);
     double s = 0;
     *size = 0;
     for (size_t k = 0; k < p->w.n_cols; k++) {
         double x = (double)p->xs[x_row * p->x.x_stride + k];
         if (p->w.type->group)
-            x = (double)q[k] * (double)d[k / 32];
+            x = (double)span[k / SPAN].q[k % SPAN] * (double)span[k / SPAN].d[k % SPAN / 32];
         s += (double)w[k] * x;
         *size += fabs((double)w[k] * x);
     }
@@ -434,19 +433,18 @@ static void quantising_is_within_half_a_step_and_sums_are_those_of_the_quants(vo
         memset(want, 0x55, size);
         a.quant = want;
         GENERIC->quantise(&a, 0, 1);
-        const int8_t *q = (const int8_t *)want;
-        const float *d = (const float *)(const void *)(want + pad);
-        const int16_t *sums = (const int16_t *)(const void *)(want + pad + pad / 8);
         for (size_t i = 0; i < pad; i++) {
-            if (i % 16 == 0) {
+            const struct act_span *span = act_row(&a, 0) + i / SPAN;
+            const size_t at = i % SPAN;
+            if (at % 16 == 0) {
                 int s = 0;
-                for (size_t k = i; k < i + 16; k++)
-                    s += q[k];
-                assert_int_equal(sums[i / 16], s);
+                for (size_t k = at; k < at + 16; k++)
+                    s += span->q[k];
+                assert_int_equal(span->sum16[at / 16], s);
             }
-            assert_true(q[i] >= -127);
-            const double x = i < width ? (double)xs[i] : 0.0;
-            assert_true(fabs(x - (double)q[i] * (double)d[i / 32]) <= 0.5001 * (double)d[i / 32]);
+            assert_true(span->q[at] >= -127);
+            const double x = i < width ? (double)xs[i] : 0.0, d = (double)span->d[at / 32];
+            assert_true(fabs(x - (double)span->q[at] * d) <= 0.5001 * d);
         }
         a.quant = got;
         FOR_TABLES(k)
@@ -474,7 +472,7 @@ static void quantising_handles_zero_tiny_and_not_finite_groups(void **state)
     _Alignas(64) uint8_t quant[320];
     assert_int_equal(act_bytes(160), sizeof quant);
     a.quant = quant;
-    const float *d = (const float *)(const void *)(quant + 256);
+    const float *d = act_row(&a, 0)->d;
     FOR_TABLES(k)
     {
         k->quantise(&a, 0, 1);

@@ -66,9 +66,7 @@ struct act {
     size_t n_rows, width;
     const float *x; /* [n_rows][x_stride] */
     size_t x_stride;
-    uint8_t
-        *quant; /* [n_rows][act_bytes(width)]: per row, with width padded by zeros to 256: int8
-                   q[width], float d[width/32], int16 sum16[width/16] (sums of 16 consecutive q) */
+    uint8_t *quant; /* [n_rows][act_bytes(width)]; the layout is kernel/tile.h's */
 };
 size_t act_bytes(size_t width);
 

@@ -10,8 +10,7 @@
 
 size_t act_bytes(size_t width)
 {
-    const size_t pad = act_pad(width);
-    return pad + pad / 32 * sizeof(float) + pad / 16 * sizeof(int16_t);
+    return act_spans(width) * sizeof(struct act_span);
 }
 
 size_t kv_row_bytes(enum kv_type type, size_t n)

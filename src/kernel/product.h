@@ -1,11 +1,13 @@
 /*
  * Matrix products in vector operations, for a file that has included a vec_*.h and defines
  *
- *     BLOCK                        columns of X that a product keeps in registers
- *     EIGHT_BITS                   bias of types with eight bits: 128, or 0 when dot_bytes takes
- * signed bytes dot_bytes(sum, w, x, eight)  sum += four products of bytes per lane, exactly;
- * `eight` is a constant that tells that the weights w may need eight bits, x points to 4 int8
- *     INT_PRODUCTS                 (optional) its own int_products() for many columns
+ *     BLOCK               columns of X that a product keeps in registers
+ *     PAIR                tiles of W that it keeps there side by side: 1 or 2
+ *     EIGHT_BITS          bias of types with eight bits: 128, or 0 when dot_bytes takes signed
+ * bytes x4, x4_load(x)      four int8 of X in the form that dot_bytes takes dot_bytes(sum, w, q,
+ * eight) sum += four products of bytes per lane, exactly; `eight` is a constant that tells that the
+ * weights w may need eight bits INT_PRODUCTS        (optional) its own int_products() for many
+ * columns
  *
  * Many columns: tiles are unpacked SPAN columns of W at a time, TILES tiles together, into a
  * scratch that stays in the first-level cache while all columns of X pass by in blocks of BLOCK;
@@ -21,16 +23,18 @@
 
 enum {
     TILES = 4,       /* tiles that share a pass over X */
-    CHUNK = 512,     /* columns of X per unpacking of W */
+    CHUNK = 256,     /* columns of X per unpacking of W */
     MAX_SPANS = 512, /* for the fused product of one column: n_cols up to 131,072 */
 };
 
-/* What one column of X brings to a span of W. */
+/* What one column of X brings to a span of W, per 16 columns of W; a group of 32 counts at the
+ * first of its two places. */
 struct column {
-    float d[SPAN / ACT_GROUP];
+    float d[SPAN / 16];
     int32_t start[SPAN / 16]; /* -bias * sum of the group's activations */
     float minus[SPAN / 16];   /* -(sum of the group's activations) * d */
 };
+_Static_assert(SPAN / 16 == TILE, "a vector holds a span");
 
 struct scratch {
     struct span span[TILES];
@@ -76,19 +80,19 @@ INLINE vf steps(vf acc, const struct sink *k, int n, size_t g, size_t group, boo
 {
     UNROLL
     for (int i = 0; i < n; i++) {
-        acc = step(acc, k->sum[i], c->d[(g + (size_t)i) * group / ACT_GROUP],
-                   s->scale[g + (size_t)i]);
+        const size_t at = (g + (size_t)i) * group / 16;
+        acc = step(acc, k->sum[i], c->d[at], s->scale[g + (size_t)i]);
         if (has_min)
-            acc = step_min(acc, c->minus[g + (size_t)i], s->min[g + (size_t)i]);
+            acc = step_min(acc, c->minus[at], s->min[g + (size_t)i]);
     }
     return acc;
 }
 
-INLINE void start(struct sink *k, int n, const int32_t *from)
+INLINE void start(struct sink *k, int n, const int32_t *from, size_t group)
 {
     UNROLL
     for (int i = 0; i < n; i++)
-        k->sum[i] = vi_set(from ? from[i] : 0);
+        k->sum[i] = vi_set(from ? from[(size_t)i * group / 16] : 0);
 }
 
 /*
@@ -121,7 +125,7 @@ INLINE void start(struct sink *k, int n, const int32_t *from)
             UNROLL                                                                                 \
             for (int p = 0; p < (PIECES); p++, g += (GROUPS)) {                                    \
                 struct sink k = {.x = x + g * (GROUP), .eight_bits = (BITS) > 7};                  \
-                start(&k, GROUPS, (BIAS) ? c->start + g : NULL);                                   \
+                start(&k, GROUPS, (BIAS) ? c->start + g *(GROUP) / 16 : NULL, GROUP);              \
                 INTS(&k, body, p);                                                                 \
                 acc = steps(acc, &k, GROUPS, g, GROUP, MIN, s, c);                                 \
             }                                                                                      \
@@ -225,34 +229,27 @@ static struct form form_of(const struct quant_type *type)
     }
 }
 
-/* Column data of row r of X from column k0 on; rows are padded to whole spans. */
-static void prepare(struct column *c, const struct act *x, size_t r, size_t k0,
-                    const struct form *f)
+/* Column data of a span of X. */
+INLINE void prepare(struct column *c, const struct act_span *x, const struct form *f)
 {
-    const float *d = act_d(x, r) + k0 / ACT_GROUP;
-    const int16_t *sum16 = act_sum16(x, r) + k0 / 16;
-    for (int i = 0; i < SPAN / ACT_GROUP; i++)
-        c->d[i] = d[i];
-    if (f->group == 32) {
-        for (int i = 0; i < SPAN / 32; i++) {
-            const int32_t sum = sum16[2 * i] + sum16[2 * i + 1];
-            c->start[i] = -f->bias * sum;
-            c->minus[i] = -(float)sum * d[i];
-        }
-    } else {
-        for (int i = 0; i < SPAN / 16; i++) {
-            c->start[i] = -f->bias * sum16[i];
-            c->minus[i] = -(float)sum16[i] * d[i / 2];
-        }
-    }
+    const vf scales = v_load(x->d), d = v_zip_low(scales, scales); /* sums are loaded too, unused */
+    vf sum = v_of_int(vi_sar(vi_shl(vi_load_u16((const uint16_t *)x->sum16), 16), 16));
+    if (f->group == 32)
+        sum = v_add(v_dup_even(sum), v_dup_odd(sum));
+    v_store(c->d, d);
+    vb_store((uint8_t *)c->start, v_to_int(v_mul(sum, v_set((float)-f->bias))));
+    v_store(c->minus, v_mul(v_mul(sum, v_set(-1.0f)), d));
 }
 
-/* `sums` of 16 rows and n columns += n_groups groups of a span. */
+/* `sums` of one or more tiles (CHUNK columns apart) and n columns += n_groups groups of their
+ * spans. */
 typedef void product_fn(const struct span *s, const int8_t *const *x, const struct column *c,
                         size_t n_groups, float (*sums)[TILE]);
 
 #define EACH_TO_4(M, ...) M(1, __VA_ARGS__) M(2, __VA_ARGS__) M(3, __VA_ARGS__) M(4, __VA_ARGS__)
-#if BLOCK == 8
+#if BLOCK == 6
+#define EACH_N(M, ...) EACH_TO_4(M, __VA_ARGS__) M(5, __VA_ARGS__) M(6, __VA_ARGS__)
+#elif BLOCK == 8
 #define EACH_N(M, ...)                                                                             \
     EACH_TO_4(M, __VA_ARGS__)                                                                      \
     M(5, __VA_ARGS__) M(6, __VA_ARGS__) M(7, __VA_ARGS__) M(8, __VA_ARGS__)
@@ -260,72 +257,144 @@ typedef void product_fn(const struct span *s, const int8_t *const *x, const stru
 #define EACH_N EACH_TO_4
 #endif
 
-/* The products of 1 to BLOCK columns for a form. */
-static product_fn *const *int_products(const struct form *f);
+/* The products of 1 to PAIR tiles with 1 to BLOCK columns. */
+typedef product_fn *const product_table[PAIR][BLOCK];
+#if PAIR == 2
+#define PRODUCT_TABLE(name, ...)                                                                   \
+    {                                                                                              \
+        {EACH_N(name, 1, __VA_ARGS__)},                                                            \
+        {                                                                                          \
+            EACH_N(name, 2, __VA_ARGS__)                                                           \
+        }                                                                                          \
+    }
+#define EACH_PRODUCT(define, ...)                                                                  \
+    EACH_N(define, 1, __VA_ARGS__)                                                                 \
+    EACH_N(define, 2, __VA_ARGS__)
+#else
+#define PRODUCT_TABLE(name, ...)                                                                   \
+    {                                                                                              \
+        {                                                                                          \
+            EACH_N(name, 1, __VA_ARGS__)                                                           \
+        }                                                                                          \
+    }
+#define EACH_PRODUCT(define, ...) EACH_N(define, 1, __VA_ARGS__)
+#endif
+
+static const product_table *int_products(const struct form *f);
 
 #ifndef INT_PRODUCTS
 
-/* n, group and has_min are constants */
+/* m tiles by n columns; m, n, group and has_min are constants. A column's bytes are loaded once for
+ * all tiles, a tile's once for all columns. */
 INLINE void int_product(const struct span *s, const int8_t *const *x, const struct column *c,
-                        size_t n_groups, float (*sums)[TILE], int n, int group, bool has_min)
+                        size_t n_groups, float (*sums)[TILE], int m, int n, int group, bool has_min)
 {
-    vf acc[BLOCK];
+    vf acc[PAIR][BLOCK];
     const int8_t *xs[BLOCK];
     UNROLL
     for (int j = 0; j < n; j++) {
-        acc[j] = v_load(sums[j]);
         xs[j] = x[j];
+        UNROLL
+        for (int i = 0; i < m; i++)
+            acc[i][j] = v_load(sums[i * CHUNK + j]);
     }
     for (size_t g = 0; g < n_groups; g++) {
-        vi sum[BLOCK];
+        vi sum[PAIR][BLOCK];
         const size_t k0 = g * (size_t)group;
         UNROLL
-        for (int j = 0; j < n; j++)
-            sum[j] = vi_set(c[j].start[g]);
-        UNROLL
-        for (int v = 0; v < group / 4; v++) {
-            const vi w = vb_load(s->q[k0 / 4 + (size_t)v][0]);
+        for (int j = 0; j < n; j++) {
             UNROLL
-            for (int j = 0; j < n; j++)
-                sum[j] = dot_bytes(sum[j], w, xs[j] + k0 + 4 * v, true);
+            for (int i = 0; i < m; i++)
+                sum[i][j] = vi_set(c[j].start[k0 / 16]);
         }
         UNROLL
-        for (int j = 0; j < n; j++)
-            acc[j] = step(acc[j], sum[j], c[j].d[k0 / ACT_GROUP], s->scale[g]);
-        if (has_min) {
+        for (int v = 0; v < group / 4; v++) {
+            vi w[PAIR];
             UNROLL
-            for (int j = 0; j < n; j++)
-                acc[j] = step_min(acc[j], c[j].minus[g], s->min[g]);
+            for (int i = 0; i < m; i++)
+                w[i] = vb_load(s[i].q[k0 / 4 + (size_t)v][0]);
+            UNROLL
+            for (int j = 0; j < n; j++) {
+                const x4 q = x4_load(xs[j] + k0 + 4 * v);
+                UNROLL
+                for (int i = 0; i < m; i++)
+                    sum[i][j] = dot_bytes(sum[i][j], w[i], q, true);
+            }
+        }
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                acc[i][j] = step(acc[i][j], sum[i][j], c[j].d[k0 / 16], s[i].scale[g]);
+                if (has_min)
+                    acc[i][j] = step_min(acc[i][j], c[j].minus[k0 / 16], s[i].min[g]);
+            }
         }
     }
     UNROLL
-    for (int j = 0; j < n; j++)
-        v_store(sums[j], acc[j]);
+    for (int j = 0; j < n; j++) {
+        UNROLL
+        for (int i = 0; i < m; i++)
+            v_store(sums[i * CHUNK + j], acc[i][j]);
+    }
 }
 
-#define DEFINE_PRODUCT(n, group, has_min)                                                          \
-    static void product_##n##_##group##_##has_min(const struct span *s, const int8_t *const *x,    \
-                                                  const struct column *c, size_t n_groups,         \
-                                                  float(*sums)[TILE])                              \
+#define DEFINE_PRODUCT(n, m, group, has_min)                                                       \
+    static void product_##m##_##n##_##group##_##has_min(                                           \
+        const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,     \
+        float(*sums)[TILE])                                                                        \
     {                                                                                              \
-        int_product(s, x, c, n_groups, sums, n, group, has_min);                                   \
+        int_product(s, x, c, n_groups, sums, m, n, group, has_min);                                \
     }
-#define PRODUCT_NAME(n, group, has_min) product_##n##_##group##_##has_min,
-EACH_N(DEFINE_PRODUCT, 32, 0)
-EACH_N(DEFINE_PRODUCT, 32, 1)
-EACH_N(DEFINE_PRODUCT, 16, 0)
-EACH_N(DEFINE_PRODUCT, 16, 1)
+#define PRODUCT_NAME(n, m, group, has_min) product_##m##_##n##_##group##_##has_min,
+EACH_PRODUCT(DEFINE_PRODUCT, 32, 0)
+EACH_PRODUCT(DEFINE_PRODUCT, 32, 1)
+EACH_PRODUCT(DEFINE_PRODUCT, 16, 0)
+EACH_PRODUCT(DEFINE_PRODUCT, 16, 1)
 
-static product_fn *const *int_products(const struct form *f)
+static const product_table *int_products(const struct form *f)
 {
-    static product_fn *const table[2][2][BLOCK] = {
-        {{EACH_N(PRODUCT_NAME, 32, 0)}, {EACH_N(PRODUCT_NAME, 32, 1)}},
-        {{EACH_N(PRODUCT_NAME, 16, 0)}, {EACH_N(PRODUCT_NAME, 16, 1)}},
+    static const product_table table[2][2] = {
+        {PRODUCT_TABLE(PRODUCT_NAME, 32, 0), PRODUCT_TABLE(PRODUCT_NAME, 32, 1)},
+        {PRODUCT_TABLE(PRODUCT_NAME, 16, 0), PRODUCT_TABLE(PRODUCT_NAME, 16, 1)},
     };
-    return table[f->group == 16][f->has_min];
+    return &table[f->group == 16][f->has_min];
 }
 
 #endif
+
+/* The end of a product: acc * scale + bias for the rows of a tile that exist. */
+static void finish(const struct matmul *job, size_t tile, size_t j, const float acc[TILE])
+{
+    const struct matrix *w = job->w;
+    const size_t row0 = tile * TILE, n = w->n_rows - row0;
+    float *y = job->y + matmul_y_row(job, j) * job->y_stride + row0;
+    vf v = v_load(acc);
+    if (w->scale != 1.0f)
+        v = v_mul(v, v_set(w->scale));
+    if (job->bias)
+        v = v_add(v, n < TILE ? v_load_n(job->bias + row0, n) : v_load(job->bias + row0));
+    if (n < TILE)
+        v_store_n(y, v, n);
+    else
+        v_store(y, v);
+}
+
+/* Rows of Y are far apart: ask for the lines of a row some rows ahead. */
+static void finish_tiles(const struct matmul *job, size_t tile, size_t n_tiles, size_t j0, size_t n,
+                         const struct scratch *t)
+{
+    enum { AHEAD = 16 };
+    for (size_t j = 0; j < n; j++) {
+        if (j + AHEAD < n) {
+            const float *y = job->y + matmul_y_row(job, j0 + j + AHEAD) * job->y_stride;
+            for (size_t i = 0; i < n_tiles; i++)
+                __builtin_prefetch(y + (tile + i) * TILE, 1);
+        }
+        for (size_t i = 0; i < n_tiles; i++)
+            finish(job, tile + i, j0 + j, t->sums[i][j]);
+    }
+}
 
 /* Blocks [b0, b0 + n) of a tile, packed to `copy` first when the matrix is not. */
 static struct source source_at(const struct matrix *w, const struct tile_layout *l, size_t tile,
@@ -363,36 +432,53 @@ static void unpack_span(const struct matmul *job, const struct tile_layout *l, c
     }
 }
 
+/* Ask for what the next block of columns needs from the second-level cache. */
+INLINE void fetch_block(const struct matmul *job, size_t span, size_t j0, size_t n, size_t n_tiles,
+                        float (*sums)[TILE])
+{
+    for (size_t c = 0; c < n; c++) {
+        const char *x = (const char *)(act_row(job->x, matmul_x_row(job, j0 + c)) + span);
+        UNROLL
+        for (size_t line = 0; line < sizeof(struct act_span); line += 64)
+            __builtin_prefetch(x + line);
+        for (size_t i = 0; i < n_tiles; i++)
+            __builtin_prefetch(sums[i * CHUNK + c], 1);
+    }
+}
+
 /* Quantised weights, columns [j0, j0 + n), tiles [tile, tile + n_tiles). */
 static void many_columns(const struct matmul *job, const struct form *f, size_t tile,
                          size_t n_tiles, size_t j0, size_t n, struct scratch *t)
 {
     const struct matrix *w = job->w;
     const struct tile_layout l = tile_layout(w->type, w->n_cols);
-    const size_t run = SPAN / w->type->block;
-    product_fn *const *by_n = int_products(f);
+    const size_t run = SPAN / w->type->block, size = block_size(n);
+    const product_table *products = int_products(f);
     for (size_t i = 0; i < n_tiles; i++)
         memset(t->sums[i], 0, n * sizeof t->sums[i][0]);
     for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
         const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
-        const size_t k0 = b0 * w->type->block, n_groups = n_blocks * w->type->block / f->group;
+        const size_t span = b0 / run, n_groups = n_blocks * w->type->block / f->group;
         for (size_t i = 0; i < n_tiles; i++)
             unpack_span(job, &l, f, tile + i, b0, n_blocks, &t->span[i], t->packed);
-        for (size_t j = 0, size = block_size(n); j < n; j += size) {
-            const size_t in_block = n - j < size ? n - j : size;
+        for (size_t j = 0; j < n; j += size) {
+            const size_t in_block = n - j < size ? n - j : size, next = j + in_block;
             const int8_t *x[BLOCK];
             for (size_t c = 0; c < in_block; c++) {
-                const size_t row = matmul_x_row(job, j0 + j + c);
-                x[c] = act_q(job->x, row) + k0;
-                prepare(&t->column[c], job->x, row, k0, f);
+                const struct act_span *row = act_row(job->x, matmul_x_row(job, j0 + j + c)) + span;
+                x[c] = row->q;
+                prepare(&t->column[c], row, f);
             }
-            for (size_t i = 0; i < n_tiles; i++)
-                by_n[in_block - 1](&t->span[i], x, t->column, n_groups, &t->sums[i][j]);
+            fetch_block(job, span, j0 + next, n - next < size ? n - next : size, n_tiles,
+                        &t->sums[0][next]);
+            for (size_t i = 0; i < n_tiles; i += PAIR) {
+                const size_t m = n_tiles - i < PAIR ? n_tiles - i : PAIR;
+                (*products)[m - 1][in_block - 1](&t->span[i], x, t->column, n_groups,
+                                                 &t->sums[i][j]);
+            }
         }
     }
-    for (size_t i = 0; i < n_tiles; i++)
-        for (size_t j = 0; j < n; j++)
-            matmul_finish(job, (tile + i) * TILE, j0 + j, t->sums[i][j]);
+    finish_tiles(job, tile, n_tiles, j0, n, t);
 }
 
 static void one_column(const struct matmul *job, const struct form *f, size_t tile0, size_t tile1,
@@ -400,20 +486,20 @@ static void one_column(const struct matmul *job, const struct form *f, size_t ti
 {
     const struct matrix *w = job->w;
     const struct tile_layout l = tile_layout(w->type, w->n_cols);
-    const size_t run = SPAN / w->type->block, row = matmul_x_row(job, 0);
+    const size_t run = SPAN / w->type->block;
+    const struct act_span *x = act_row(job->x, matmul_x_row(job, 0));
     struct span *s = scratch;
     struct column *columns = (void *)(s + 1);
     for (size_t b0 = 0; b0 < l.n_blocks; b0 += run)
-        prepare(&columns[b0 / run], job->x, row, b0 * w->type->block, f);
+        prepare(&columns[b0 / run], &x[b0 / run], f);
     for (size_t tile = tile0; tile < tile1; tile++) {
         _Alignas(64) float acc[TILE] = {0};
         for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
             const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
             const struct source src = source_at(w, &l, tile, b0, n_blocks, NULL);
-            f->dot(&src, n_blocks, s, act_q(job->x, row) + b0 * w->type->block, &columns[b0 / run],
-                   acc);
+            f->dot(&src, n_blocks, s, x[b0 / run].q, &columns[b0 / run], acc);
         }
-        matmul_finish(job, tile * TILE, 0, acc);
+        finish(job, tile, 0, acc);
     }
 }
 
@@ -513,9 +599,7 @@ static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles,
                 by_n[in_block - 1](body[i], x, n_k, &t->sums[i][j]);
         }
     }
-    for (size_t i = 0; i < n_tiles; i++)
-        for (size_t j = 0; j < n; j++)
-            matmul_finish(job, (tile + i) * TILE, j0 + j, t->sums[i][j]);
+    finish_tiles(job, tile, n_tiles, j0, n, t);
 }
 
 /* Dot products as the products do them, without memory. */
@@ -532,7 +616,7 @@ static uint64_t product_spin(uint64_t rounds)
         __asm__ volatile("" : "+r"(x));
         UNROLL
         for (int i = 0; i < SUMS; i++)
-            sum[i] = dot_bytes(sum[i], w, x + 4 * i, false);
+            sum[i] = dot_bytes(sum[i], w, x4_load(x + 4 * i), false);
     }
     int32_t total = 0;
     for (int i = 0; i < SUMS; i++)

@@ -26,8 +26,7 @@
 #include <string.h>
 
 enum {
-    SPAN = 256,     /* columns that are unpacked at once; no block is larger */
-    ACT_PAD = SPAN, /* activation rows are padded with zeros to whole spans */
+    SPAN = 256, /* columns that are unpacked at once; no block is larger */
 };
 
 struct tile_layout {
@@ -71,26 +70,23 @@ static inline size_t tile_body(const struct tile_layout *l, size_t b)
     return run * l->run_bytes + heads + b % l->run * l->units * TILE * l->unit;
 }
 
-/* The quantised form of activation row r: q int8 [pad], d float [pad / 32], sum16 int16 [pad /
- * 16]. */
-static inline size_t act_pad(size_t width)
+/* The quantised form of activations is rows of such spans: all that a product reads for a span of W
+ * in one place, 5 cache lines in a row. */
+struct act_span {
+    int8_t q[SPAN];            /* the last span of a row ends with zeros */
+    float d[SPAN / ACT_GROUP]; /* scales */
+    int16_t sum16[SPAN / 16];  /* sums of 16 consecutive q */
+};
+_Static_assert(sizeof(struct act_span) == 320, "nothing between the arrays");
+
+static inline size_t act_spans(size_t width)
 {
-    return round_up(width, ACT_PAD);
+    return (width + SPAN - 1) / SPAN;
 }
 
-static inline const int8_t *act_q(const struct act *a, size_t r)
+static inline struct act_span *act_row(const struct act *a, size_t r)
 {
-    return (const int8_t *)a->quant + r * act_bytes(a->width);
-}
-
-static inline const float *act_d(const struct act *a, size_t r)
-{
-    return (const float *)(const void *)(act_q(a, r) + act_pad(a->width));
-}
-
-static inline const int16_t *act_sum16(const struct act *a, size_t r)
-{
-    return (const int16_t *)(const void *)(act_q(a, r) + act_pad(a->width) / 8 * 9);
+    return (struct act_span *)(void *)a->quant + r * act_spans(a->width);
 }
 
 /* Rows that column j of a product reads and writes. */
@@ -102,23 +98,6 @@ static inline size_t matmul_x_row(const struct matmul *job, size_t j)
 static inline size_t matmul_y_row(const struct matmul *job, size_t j)
 {
     return job->y_rows ? (size_t)job->y_rows[j] : j;
-}
-
-/* The end of a product: acc * scale + bias for rows [row0, row0 + TILE) that exist. */
-static inline void matmul_finish(const struct matmul *job, size_t row0, size_t j,
-                                 const float acc[TILE])
-{
-    const struct matrix *w = job->w;
-    const size_t n = w->n_rows - row0 < TILE ? w->n_rows - row0 : TILE;
-    float *y = job->y + matmul_y_row(job, j) * job->y_stride + row0;
-    for (size_t r = 0; r < n; r++) {
-        float v = acc[r];
-        if (w->scale != 1.0f)
-            v = v * w->scale;
-        if (job->bias)
-            v = v + job->bias[row0 + r];
-        y[r] = v;
-    }
 }
 
 extern const struct kernels kernels_generic;

@@ -44,7 +44,7 @@ INLINE void put(struct sink *k, int group, int per, int quad, vi w)
     if (k->store)
         vb_store(k->q[at][0], w);
     else
-        k->sum[group] = dot_bytes(k->sum[group], w, k->x + 4 * at, k->eight_bits);
+        k->sum[group] = dot_bytes(k->sum[group], w, x4_load(k->x + 4 * at), k->eight_bits);
 }
 
 /* The high 16 bits of each lane as f16. */

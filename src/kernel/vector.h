@@ -319,34 +319,34 @@ static inline vi quantised(vf x, float inverse)
     return inverse == 0.0f ? vi_set(0) : v_to_int(v_mul(x, v_set(inverse)));
 }
 
-static void quantise_group(vf a, vf b, int8_t *q, float *d, int16_t *sum16)
+/* Values [32 g, 32 g + 32) of a row */
+static void quantise_group(vf a, vf b, struct act_span *row, size_t g)
 {
+    struct act_span *span = row + g / (SPAN / ACT_GROUP);
+    g %= SPAN / ACT_GROUP;
     float inverse;
-    *d = scale_of(largest_bits(a, b), &inverse);
+    span->d[g] = scale_of(largest_bits(a, b), &inverse);
     const vi qa = quantised(a, inverse), qb = quantised(b, inverse);
-    vi_store_i8(q, qa);
-    vi_store_i8(q + 16, qb);
-    sum16[0] = (int16_t)vi_fold_add(qa);
-    sum16[1] = (int16_t)vi_fold_add(qb);
+    vi_store_i8(span->q + 32 * g, qa);
+    vi_store_i8(span->q + 32 * g + 16, qb);
+    span->sum16[2 * g] = (int16_t)vi_fold_add(qa);
+    span->sum16[2 * g + 1] = (int16_t)vi_fold_add(qb);
 }
 
 static void vec_quantise(const struct act *act, size_t row0, size_t row1)
 {
-    const size_t width = act->width, pad = act_pad(width);
+    const size_t width = act->width, n_groups = act_spans(width) * (SPAN / ACT_GROUP);
     for (size_t r = row0; r < row1; r++) {
         const float *x = act->x + r * act->x_stride;
-        int8_t *q = (int8_t *)act->quant + r * act_bytes(width);
-        float *d = (float *)(void *)(q + pad);
-        int16_t *sum16 = (int16_t *)(void *)(d + pad / 32);
+        struct act_span *row = act_row(act, r);
         size_t g = 0;
         for (; (g + 1) * 32 <= width; g++)
-            quantise_group(v_load(x + 32 * g), v_load(x + 32 * g + 16), q + 32 * g, d + g,
-                           sum16 + 2 * g);
-        for (; g < pad / 32; g++) {
+            quantise_group(v_load(x + 32 * g), v_load(x + 32 * g + 16), row, g);
+        for (; g < n_groups; g++) {
             float rest[32] = {0};
             if (32 * g < width)
                 memcpy(rest, x + 32 * g, (width - 32 * g) * sizeof *x);
-            quantise_group(v_load(rest), v_load(rest + 16), q + 32 * g, d + g, sum16 + 2 * g);
+            quantise_group(v_load(rest), v_load(rest + 16), row, g);
         }
     }
 }

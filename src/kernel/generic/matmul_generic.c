@@ -57,8 +57,9 @@ static void row_quantised(const struct matmul *job, const struct row *r, size_t 
             const size_t x_row = matmul_x_row(job, j0 + j);
             for (size_t g = 0; g < type->block / group; g++) {
                 const size_t k0 = b * type->block + g * group;
-                const int8_t *x = act_q(job->x, x_row) + k0, *w = q + g * group;
-                const float d = act_d(job->x, x_row)[k0 / ACT_GROUP];
+                const struct act_span *span = act_row(job->x, x_row) + k0 / SPAN;
+                const int8_t *x = span->q + k0 % SPAN, *w = q + g * group;
+                const float d = span->d[k0 % SPAN / ACT_GROUP];
                 int32_t s = 0, sum = 0;
                 for (size_t i = 0; i < group; i++) {
                     s += w[i] * x[i];

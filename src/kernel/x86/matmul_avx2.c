@@ -8,17 +8,11 @@
 #include <stdbool.h>
 
 #define BLOCK      4
+#define PAIR       1
 #define EIGHT_BITS 0
 #define INT_PRODUCTS
 
-static inline int32_t four_bytes(const int8_t *x)
-{
-    int32_t four;
-    memcpy(&four, x, sizeof four);
-    return four;
-}
-
-typedef __m256i piece;
+typedef __m256i piece, x4;
 typedef __m256 piecef;
 enum { ROWS = 8 };
 #define piece_set      _mm256_set1_epi32
@@ -33,6 +27,13 @@ enum { ROWS = 8 };
 #define piecef_mul     _mm256_mul_ps
 #define piecef_fma     _mm256_fmadd_ps
 
+static inline x4 x4_load(const int8_t *x)
+{
+    int32_t bytes;
+    memcpy(&bytes, x, sizeof bytes);
+    return piece_set(bytes);
+}
+
 static inline piece piece_products(piece w, piece x, bool eight_bits)
 {
     if (eight_bits)
@@ -40,9 +41,8 @@ static inline piece piece_products(piece w, piece x, bool eight_bits)
     return _mm256_maddubs_epi16(w, x);
 }
 
-static inline vi dot_bytes(vi sum, vi w, const int8_t *x, bool eight_bits)
+static inline vi dot_bytes(vi sum, vi w, x4 v, bool eight_bits)
 {
-    const piece v = piece_set(four_bytes(x));
     sum.lo = piece_add32(sum.lo, piece_widen(piece_products(w.lo, v, eight_bits)));
     sum.hi = piece_add32(sum.hi, piece_widen(piece_products(w.hi, v, eight_bits)));
     return sum;

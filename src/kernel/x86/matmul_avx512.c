@@ -7,17 +7,11 @@
 #include <string.h>
 
 #define BLOCK      8
+#define PAIR       1
 #define EIGHT_BITS 0
 #define INT_PRODUCTS
 
-static inline int32_t four_bytes(const int8_t *x)
-{
-    int32_t four;
-    memcpy(&four, x, sizeof four);
-    return four;
-}
-
-typedef __m512i piece;
+typedef __m512i piece, x4;
 typedef __m512 piecef;
 enum { ROWS = 16 };
 #define piece_set      _mm512_set1_epi32
@@ -32,6 +26,13 @@ enum { ROWS = 16 };
 #define piecef_mul     _mm512_mul_ps
 #define piecef_fma     _mm512_fmadd_ps
 
+static inline x4 x4_load(const int8_t *x)
+{
+    int32_t bytes;
+    memcpy(&bytes, x, sizeof bytes);
+    return piece_set(bytes);
+}
+
 static inline piece piece_products(piece w, piece x, bool eight_bits)
 {
     if (eight_bits) {
@@ -42,9 +43,8 @@ static inline piece piece_products(piece w, piece x, bool eight_bits)
     return _mm512_maddubs_epi16(w, x);
 }
 
-static inline vi dot_bytes(vi sum, vi w, const int8_t *x, bool eight_bits)
+static inline vi dot_bytes(vi sum, vi w, x4 v, bool eight_bits)
 {
-    const piece v = piece_set(four_bytes(x));
     return piece_add32(sum, piece_widen(piece_products(w, v, eight_bits)));
 }
 

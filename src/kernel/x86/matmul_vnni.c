@@ -6,15 +6,23 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define BLOCK      8
+#define BLOCK      6
+#define PAIR       2
 #define EIGHT_BITS 128
 
-static inline vi dot_bytes(vi sum, vi w, const int8_t *x, bool eight_bits)
+typedef vi x4;
+
+static inline x4 x4_load(const int8_t *x)
 {
-    int32_t four;
-    memcpy(&four, x, sizeof four);
+    int32_t bytes;
+    memcpy(&bytes, x, sizeof bytes);
+    return vi_set(bytes);
+}
+
+static inline vi dot_bytes(vi sum, vi w, x4 q, bool eight_bits)
+{
     (void)eight_bits;
-    return _mm512_dpbusd_epi32(sum, w, vi_set(four));
+    return _mm512_dpbusd_epi32(sum, w, q);
 }
 
 #include "kernel/product.h"

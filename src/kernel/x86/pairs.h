@@ -35,7 +35,7 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
         piece sum[BLOCK];
         UNROLL
         for (int j = 0; j < n; j++)
-            sum[j] = piece_set(c[j].start[g]);
+            sum[j] = piece_set(c[j].start[k0 / 16]);
         UNROLL
         for (int v0 = 0; v0 < group / 4; v0 += run) {
             piece words[BLOCK];
@@ -44,8 +44,7 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
                 const piece w = piece_load(q + 64 * (v0 + v));
                 UNROLL
                 for (int j = 0; j < n; j++) {
-                    const piece p = piece_products(
-                        w, piece_set(four_bytes(x[j] + k0 + 4 * (v0 + v))), bits == 8);
+                    const piece p = piece_products(w, x4_load(x[j] + k0 + 4 * (v0 + v)), bits == 8);
                     words[j] = v == 0 ? p : piece_add16(words[j], p);
                     __asm__("" : "+v"(words[j])); /* else gcc adds up in a tree and spills */
                 }
@@ -56,10 +55,11 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
         }
         UNROLL
         for (int j = 0; j < n; j++) {
-            const piecef s = piecef_mul(piece_to_float(sum[j]), piecef_set(c[j].d[k0 / ACT_GROUP]));
+            const piecef s = piecef_mul(piece_to_float(sum[j]), piecef_set(c[j].d[k0 / 16]));
             acc[j] = piecef_fma(s, piecef_load(scale + g * TILE), acc[j]);
             if (has_min)
-                acc[j] = piecef_fma(piecef_set(c[j].minus[g]), piecef_load(min + g * TILE), acc[j]);
+                acc[j] = piecef_fma(piecef_set(c[j].minus[k0 / 16]), piecef_load(min + g * TILE),
+                                    acc[j]);
         }
     }
     UNROLL
@@ -67,7 +67,7 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
         piecef_store(sums[j], acc[j]);
 }
 
-#define DEFINE_PRODUCT(n, group, minima, bits)                                                     \
+#define DEFINE_PRODUCT(n, m, group, minima, bits)                                                  \
     static void product_##n##_##group##_##minima##_##bits(                                         \
         const struct span *s, const int8_t *const *x, const struct column *c, size_t n_groups,     \
         float(*sums)[TILE])                                                                        \
@@ -76,44 +76,51 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
             piece_product(s->q[0][r], &s->scale[0][r], &s->min[0][r], x, c, n_groups,              \
                           (float(*)[TILE])(void *)&sums[0][r], n, group, minima, bits);            \
     }
-#define PRODUCT_NAME(n, group, minima, bits) product_##n##_##group##_##minima##_##bits,
+#define PRODUCT_NAME(n, m, group, minima, bits) product_##n##_##group##_##minima##_##bits,
 
 /* The forms there are: group, minima, bits. */
-EACH_N(DEFINE_PRODUCT, 32, 0, 4)
-EACH_N(DEFINE_PRODUCT, 32, 0, 5)
-EACH_N(DEFINE_PRODUCT, 32, 0, 8)
-EACH_N(DEFINE_PRODUCT, 32, 1, 4)
-EACH_N(DEFINE_PRODUCT, 32, 1, 5)
-EACH_N(DEFINE_PRODUCT, 32, 1, 8)
-EACH_N(DEFINE_PRODUCT, 16, 0, 4)
-EACH_N(DEFINE_PRODUCT, 16, 0, 5)
-EACH_N(DEFINE_PRODUCT, 16, 0, 6)
-EACH_N(DEFINE_PRODUCT, 16, 0, 8)
-EACH_N(DEFINE_PRODUCT, 16, 1, 4)
-EACH_N(DEFINE_PRODUCT, 16, 1, 8)
+EACH_PRODUCT(DEFINE_PRODUCT, 32, 0, 4)
+EACH_PRODUCT(DEFINE_PRODUCT, 32, 0, 5)
+EACH_PRODUCT(DEFINE_PRODUCT, 32, 0, 8)
+EACH_PRODUCT(DEFINE_PRODUCT, 32, 1, 4)
+EACH_PRODUCT(DEFINE_PRODUCT, 32, 1, 5)
+EACH_PRODUCT(DEFINE_PRODUCT, 32, 1, 8)
+EACH_PRODUCT(DEFINE_PRODUCT, 16, 0, 4)
+EACH_PRODUCT(DEFINE_PRODUCT, 16, 0, 5)
+EACH_PRODUCT(DEFINE_PRODUCT, 16, 0, 6)
+EACH_PRODUCT(DEFINE_PRODUCT, 16, 0, 8)
+EACH_PRODUCT(DEFINE_PRODUCT, 16, 1, 4)
+EACH_PRODUCT(DEFINE_PRODUCT, 16, 1, 8)
 
-static product_fn *const *int_products(const struct form *f)
+static const product_table *int_products(const struct form *f)
 {
     static const struct {
         size_t group;
         bool has_min;
         int bits;
-        product_fn *by_n[BLOCK];
+        product_table products;
     } table[] = {
         /* by rising bits: the first that is wide enough */
-        {32, 0, 4, {EACH_N(PRODUCT_NAME, 32, 0, 4)}}, {32, 0, 5, {EACH_N(PRODUCT_NAME, 32, 0, 5)}},
-        {32, 0, 8, {EACH_N(PRODUCT_NAME, 32, 0, 8)}}, {32, 1, 4, {EACH_N(PRODUCT_NAME, 32, 1, 4)}},
-        {32, 1, 5, {EACH_N(PRODUCT_NAME, 32, 1, 5)}}, {32, 1, 8, {EACH_N(PRODUCT_NAME, 32, 1, 8)}},
-        {16, 0, 4, {EACH_N(PRODUCT_NAME, 16, 0, 4)}}, {16, 0, 5, {EACH_N(PRODUCT_NAME, 16, 0, 5)}},
-        {16, 0, 6, {EACH_N(PRODUCT_NAME, 16, 0, 6)}}, {16, 0, 8, {EACH_N(PRODUCT_NAME, 16, 0, 8)}},
-        {16, 1, 4, {EACH_N(PRODUCT_NAME, 16, 1, 4)}}, {16, 1, 8, {EACH_N(PRODUCT_NAME, 16, 1, 8)}},
+        {32, 0, 4, PRODUCT_TABLE(PRODUCT_NAME, 32, 0, 4)},
+        {32, 0, 5, PRODUCT_TABLE(PRODUCT_NAME, 32, 0, 5)},
+        {32, 0, 8, PRODUCT_TABLE(PRODUCT_NAME, 32, 0, 8)},
+        {32, 1, 4, PRODUCT_TABLE(PRODUCT_NAME, 32, 1, 4)},
+        {32, 1, 5, PRODUCT_TABLE(PRODUCT_NAME, 32, 1, 5)},
+        {32, 1, 8, PRODUCT_TABLE(PRODUCT_NAME, 32, 1, 8)},
+        {16, 0, 4, PRODUCT_TABLE(PRODUCT_NAME, 16, 0, 4)},
+        {16, 0, 5, PRODUCT_TABLE(PRODUCT_NAME, 16, 0, 5)},
+        {16, 0, 6, PRODUCT_TABLE(PRODUCT_NAME, 16, 0, 6)},
+        {16, 0, 8, PRODUCT_TABLE(PRODUCT_NAME, 16, 0, 8)},
+        {16, 1, 4, PRODUCT_TABLE(PRODUCT_NAME, 16, 1, 4)},
+        {16, 1, 8, PRODUCT_TABLE(PRODUCT_NAME, 16, 1, 8)},
     };
     enum { N = sizeof table / sizeof table[0] };
     for (size_t i = 0; i < N; i++)
         if (table[i].group == f->group && table[i].has_min == f->has_min &&
             table[i].bits >= f->bits)
-            return table[i].by_n;
-    return table[N - 1].by_n; /* not reached: every group and minimum has an entry of eight bits */
+            return &table[i].products;
+    return &table[N - 1]
+                .products; /* not reached: every group and minimum has an entry of eight bits */
 }
 
 #endif
