@@ -4,8 +4,10 @@
  * operations per second of many-column products (prefill) for every packed type.
  *
  *     kernel_bench [-t THREADS] [-k TABLE] [-q TYPE] [-r ROWS] [-c COLS] [-n COLUMNS] [-m MB]
+ *     kernel_bench -q recurrent [-t THREADS] [-k TABLE] [-n POSITIONS]
  *
  * -m is how much memory copies of a matrix are spread over; 0 measures decode from the caches.
+ * Recurrent kernels run as a layer of 16 heads of 128 x 128 does, its rows as far apart as there.
  */
 #include "base/cpu.h"
 #include "base/pool.h"
@@ -139,6 +141,115 @@ static void bench_type(struct pool *pool, struct work *w, const struct quant_typ
     free(a.quant);
 }
 
+/* A layer with a delta rule: rows of [q | k | v], each HEADS heads of HEAD_DIM. */
+enum { HEADS = 16, HEAD_DIM = 128, STATE_COLS = 32, CHANNELS = 3 * HEADS * HEAD_DIM, TAPS = 4 };
+enum { CHANNELS_EACH = 128, COL_BLOCKS = HEAD_DIM / STATE_COLS };
+
+struct layer {
+    const struct kernels *k;
+    size_t n;
+    float *x, *y;         /* [n][CHANNELS] */
+    float *decay, *state; /* [n][HEADS * HEAD_DIM]; [HEADS][COL_BLOCKS][HEAD_DIM][STATE_COLS] */
+    float *taps, *past;   /* [TAPS][CHANNELS]; [TAPS - 1][CHANNELS] */
+    bool each;            /* a decay for each state row */
+};
+
+static void delta_part(void *arg, size_t part, unsigned worker)
+{
+    (void)worker;
+    struct layer *l = arg;
+    const size_t h = part / COL_BLOCKS, col = part % COL_BLOCKS * STATE_COLS;
+    const size_t keys = (size_t)HEADS * HEAD_DIM;
+    struct delta_job job = {.n = l->n,
+                            .d_k = HEAD_DIM,
+                            .n_cols = STATE_COLS,
+                            .q = l->x + h * HEAD_DIM,
+                            .k = l->x + keys + h * HEAD_DIM,
+                            .v = l->x + 2 * keys + h * HEAD_DIM + col,
+                            .x_stride = CHANNELS,
+                            .decay = l->decay + h * HEAD_DIM,
+                            .decay_stride = keys,
+                            .decay_each = l->each,
+                            .beta = l->decay,
+                            .beta_stride = keys,
+                            .o = l->y + h * HEAD_DIM + col,
+                            .o_stride = CHANNELS,
+                            .scale = 0.1f,
+                            .state = l->state + part * HEAD_DIM * STATE_COLS};
+    l->k->delta(&job);
+}
+
+static void conv_part(void *arg, size_t part, unsigned worker)
+{
+    (void)worker;
+    struct layer *l = arg;
+    const size_t c = part * CHANNELS_EACH;
+    struct conv_job job = {.n = l->n,
+                           .width = CHANNELS_EACH,
+                           .n_taps = TAPS,
+                           .x = l->x + c,
+                           .x_stride = CHANNELS,
+                           .y = l->y + c,
+                           .y_stride = CHANNELS,
+                           .weight = l->taps + c,
+                           .weight_stride = CHANNELS,
+                           .state = l->past + c,
+                           .state_stride = CHANNELS,
+                           .silu = true};
+    l->k->conv(&job);
+}
+
+/* Units a second, the best of REPEATS. */
+static double measure_layer(struct pool *pool, struct layer *l, pool_fn *fn, size_t parts,
+                            double units)
+{
+    double best = 0;
+    for (int r = 0; r < 4 * REPEATS; r++) {
+        const double t0 = now();
+        pool_run(pool, parts, fn, l);
+        const double speed = units / (now() - t0);
+        best = speed > best ? speed : best;
+    }
+    return best;
+}
+
+static void bench_recurrent(struct pool *pool, const struct kernels *k, size_t n,
+                            const struct probe *limit)
+{
+    const size_t keys = (size_t)HEADS * HEAD_DIM;
+    struct layer l = {.k = k, .n = n};
+    l.x = take(n * CHANNELS * sizeof *l.x);
+    l.y = take(n * CHANNELS * sizeof *l.y);
+    l.decay = take(n * keys * sizeof *l.decay);
+    l.state = take(keys * HEAD_DIM * sizeof *l.state);
+    l.taps = take(2 * TAPS * CHANNELS * sizeof *l.taps);
+    l.past = l.taps + TAPS * CHANNELS;
+    for (size_t i = 0; i < n * CHANNELS; i++)
+        l.x[i] = ((float)(i * 7919 % 1000) / 500 - 1) * 0.1f;
+    for (size_t i = 0; i < n * keys; i++)
+        l.decay[i] = 0.9f;
+    for (size_t i = 0; i < (size_t)TAPS * CHANNELS; i++)
+        l.taps[i] = 0.25f;
+    /* of each element of the state: decayed, read by k, corrected, read by q */
+    const double flops = 7.0 * (double)(n * keys) * HEAD_DIM;
+    for (int each = 0; each < 2; each++) {
+        l.each = each;
+        const double speed = measure_layer(pool, &l, delta_part, HEADS * COL_BLOCKS, flops);
+        printf("  delta, a decay a %-4s  %6.1f Gop/s %4.0f%%   %8.2f us a position\n",
+               each ? "row" : "head", speed * 1e-9, speed / limit->f32 * 100,
+               flops / speed / (double)n * 1e6);
+    }
+    const double values = (double)n * CHANNELS;
+    const double speed = measure_layer(pool, &l, conv_part, CHANNELS / CHANNELS_EACH, values);
+    printf("  conv, 4 taps, silu      %6.2f G/s              %8.2f us a position\n", speed * 1e-9,
+           values / speed / (double)n * 1e6);
+    free(l.x);
+    free(l.y);
+    free(l.decay);
+    free(l.state);
+    free(l.taps);
+}
+
 int main(int argc, char **argv)
 {
     unsigned threads = 0;
@@ -181,6 +292,10 @@ int main(int argc, char **argv)
         }
         printf("%s: read %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n", w.k->name,
                limit.read * 1e-9, limit.int8 * 1e-9, limit.f32 * 1e-9);
+        if (only && strcmp(only, "recurrent") == 0) {
+            bench_recurrent(pool, w.k, n, &limit);
+            continue;
+        }
         for (size_t q = 0; q < quant_type_count(); q++) {
             const struct quant_type *t = quant_type_at(q);
             if (t->weight && (only ? strcmp(only, t->name) == 0 : t->block_bytes))

@@ -1,6 +1,7 @@
 /*
- * Recurrences of one token: every table against the order of operations that kernel.h states, bit
- * by bit, for states of all shapes, with poisoned memory after the end.
+ * Recurrences of one token, and the convolution over positions: every table against the order of
+ * operations that kernel.h states, bit by bit, for states of all shapes, with poisoned memory after
+ * the end.
  */
 #include "kernel_test.h"
 
@@ -118,11 +119,94 @@ static void the_delta_rule_replaces_what_a_key_recalls(void **state)
     }
 }
 
+enum { CONV_N = 7, CONV_WIDTH = 70, CONV_STRIDE = 80, CONV_TAPS_MOST = 6 };
+
+/* Rows with gaps between them, which nothing may write. */
+struct conv_buffers {
+    float x[CONV_N * CONV_STRIDE], y[CONV_N * CONV_STRIDE];
+    float weight[CONV_TAPS_MOST * CONV_STRIDE], bias[CONV_STRIDE];
+    float state[CONV_TAPS_MOST * CONV_STRIDE];
+};
+
+static void fill_conv(struct conv_buffers *b)
+{
+    float *p = (float *)b;
+    for (size_t i = 0; i < sizeof *b / sizeof *p; i++)
+        p[i] = rng_float();
+}
+
+static struct conv_job conv_of(struct conv_buffers *b, size_t t0, size_t n, size_t n_taps,
+                               size_t width, bool bias, bool silu)
+{
+    return (struct conv_job){.n = n,
+                             .width = width,
+                             .n_taps = n_taps,
+                             .x = b->x + t0 * CONV_STRIDE,
+                             .x_stride = CONV_STRIDE,
+                             .y = b->y + t0 * CONV_STRIDE,
+                             .y_stride = CONV_STRIDE,
+                             .weight = b->weight,
+                             .weight_stride = CONV_STRIDE,
+                             .bias = bias ? b->bias : NULL,
+                             .state = b->state,
+                             .state_stride = CONV_STRIDE,
+                             .silu = silu};
+}
+
+static void plain_conv(const struct conv_job *v)
+{
+    const size_t past = v->n_taps - 1;
+    for (size_t c = 0; c < v->width; c++) {
+        float in[CONV_TAPS_MOST + CONV_N];
+        for (size_t j = 0; j < past + v->n; j++)
+            in[j] =
+                j < past ? v->state[j * v->state_stride + c] : v->x[(j - past) * v->x_stride + c];
+        for (size_t t = 0; t < v->n; t++) {
+            float acc = v->bias ? v->bias[c] : 0.0f;
+            for (size_t j = 0; j < v->n_taps; j++)
+                acc = fmaf(v->weight[j * v->weight_stride + c], in[t + j], acc);
+            if (v->silu)
+                GENERIC->silu(&acc, &acc, 1);
+            v->y[t * v->y_stride + c] = acc;
+        }
+        for (size_t j = 0; j < past; j++)
+            v->state[j * v->state_stride + c] = in[v->n + j];
+    }
+}
+
+static void check_conv(const struct kernels *k, size_t n_taps, size_t width, bool bias, bool silu)
+{
+    static struct conv_buffers want, got, cut;
+    fill_conv(&want);
+    got = cut = want;
+    struct conv_job plain = conv_of(&want, 0, CONV_N, n_taps, width, bias, silu);
+    plain_conv(&plain);
+    struct conv_job whole = conv_of(&got, 0, CONV_N, n_taps, width, bias, silu);
+    k->conv(&whole);
+    for (size_t t = 0, n = 1; t < CONV_N; t += n, n = t + 2 < CONV_N ? 2 : CONV_N - t) {
+        struct conv_job part = conv_of(&cut, t, n, n_taps, width, bias, silu);
+        k->conv(&part);
+    }
+    const size_t all = sizeof want / sizeof(float);
+    assert_same_floats((float *)&got, (float *)&want, all, "convolution");
+    assert_same_floats((float *)&cut, (float *)&want, all, "convolution in parts");
+}
+
+static void a_convolution_is_its_definition_however_it_is_cut(void **state)
+{
+    (void)state;
+    FOR_TABLES(k)
+    for (size_t n_taps = 1; n_taps <= CONV_TAPS_MOST; n_taps++)
+        for (size_t width = 1; width <= CONV_WIDTH; width++)
+            check_conv(k, n_taps, width, width % 2, width % 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_table_follows_the_stated_order_and_stays_inside),
         cmocka_unit_test(the_delta_rule_replaces_what_a_key_recalls),
+        cmocka_unit_test(a_convolution_is_its_definition_however_it_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

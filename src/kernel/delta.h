@@ -2,10 +2,19 @@
  * The gated delta rule over a block of state columns, for vector.h. The order of operations of one
  * position, with state S [d_k][columns] and each column by itself:
  *
- *   S[i] = S[i] * a[i]                                             a[i] = a where the decay is one
- * number w0 = w1 = 0;  w0 = fma(S[i], k[i], w0) for even i, w1 = fma(S[i], k[i], w1) for odd i,
- * ascending;  w = w0 + w1 e = (v - w) * beta S[i] = fma(k[i], e, S[i]);  o0, o1 from S[i] and q[i]
- * as w0, w1;  o = (o0 + o1) * scale
+ *     S[i] = S[i] * a[i]                   a[i] = a where the decay is one number
+ *
+ *     w0 = w1 = 0
+ *
+ *     w0 = fma(S[i], k[i], w0) for even i, w1 = fma(S[i], k[i], w1) for odd i, ascending
+ *
+ *     w = w0 + w1
+ *
+ *     e = (v - w) * beta
+ *
+ *     S[i] = fma(k[i], e, S[i])
+ *
+ *     o0, o1 from S[i] and q[i] as w0, w1;  o = (o0 + o1) * scale
  *
  * Always this step form, so the bits do not depend on how a text is cut. The second pass over S and
  * the first of the next position are one pass: S is read and written once a position and stays in
@@ -17,6 +26,7 @@
 /* Column vectors that share the loads of q, k and the decay: two where attention finds registers
  * for 4 queries. */
 enum { DELTA_VECS = ATTN_Q >= 4 ? 2 : 1 };
+enum { DELTA_AHEAD = 3 }; /* positions between asking for inputs and their use */
 
 /* One position's numbers. */
 struct delta_at {
@@ -91,14 +101,30 @@ DELTA_INLINE void delta_both(float *s, size_t i, const struct delta_at *p,
     }
 }
 
-/* FN(row, i, sums) for each row of the state, the sums of even and of odd rows apart. */
-#define DELTA_ROWS(FN)                                                                             \
+/* What a later position reads, asked for early, a line at a time: rows of activations lie too far
+ * apart for prefetchers to see a pattern, and more of them than a cache holds lie between two uses
+ * of a line. */
+DELTA_INLINE void delta_fetch(const struct delta_at *p, size_t i, bool each)
+{
+    __builtin_prefetch(p->q + i);
+    __builtin_prefetch(p->k + i);
+    if (each)
+        __builtin_prefetch(p->decay + i);
+}
+
+/* FN(row, i, sums) for each row of the state, the sums of even and of odd rows apart; FETCH(i) once
+ * for each line of what has a number for each row. */
+#define DELTA_ROWS(FN, FETCH)                                                                      \
     do {                                                                                           \
         float *s_ = s;                                                                             \
         size_t i_ = 0;                                                                             \
-        for (; i_ + 2 <= d_k; i_ += 2, s_ += 2 * stride) {                                         \
-            FN(s_, i_, 0);                                                                         \
-            FN(s_ + stride, i_ + 1, 1);                                                            \
+        while (i_ + 2 <= d_k) {                                                                    \
+            const size_t stop_ = i_ + LANES <= d_k ? i_ + LANES : d_k - 1;                         \
+            FETCH(i_);                                                                             \
+            for (; i_ < stop_; i_ += 2, s_ += 2 * stride) {                                        \
+                FN(s_, i_, 0);                                                                     \
+                FN(s_ + stride, i_ + 1, 1);                                                        \
+            }                                                                                      \
         }                                                                                          \
         if (i_ < d_k)                                                                              \
             FN(s_, i_, 0);                                                                         \
@@ -114,11 +140,16 @@ DELTA_INLINE void delta_columns(const struct delta_job *j, size_t col, size_t ve
     for (size_t c = 0; c < vecs; c++)
         w[0][c] = w[1][c] = v_set(0.0f);
 #define DECAY(row, i, odd) delta_decay(row, i, &at, each, vecs, w[odd])
-    DELTA_ROWS(DECAY);
+#define NOTHING(i)         (void)0
+    DELTA_ROWS(DECAY, NOTHING);
     for (size_t t = 0; t < j->n; t++) {
         const struct delta_at now = at;
         const size_t left = j->n_cols - col;
+        const struct delta_at later =
+            delta_at(j, t + DELTA_AHEAD < j->n ? t + DELTA_AHEAD : t, col);
         for (size_t c = 0; c < vecs; c++) {
+            __builtin_prefetch(later.v + c * LANES);
+            __builtin_prefetch(later.o + c * LANES, 1);
             const vf v = delta_load(now.v + c * LANES, left - c * LANES);
             e[c] = v_mul(v_sub(v, v_add(w[0][c], w[1][c])), v_set(now.beta));
             w[0][c] = w[1][c] = o[0][c] = o[1][c] = v_set(0.0f);
@@ -126,10 +157,11 @@ DELTA_INLINE void delta_columns(const struct delta_job *j, size_t col, size_t ve
         if (t + 1 < j->n) {
             at = delta_at(j, t + 1, col);
 #define BOTH(row, i, odd) delta_both(row, i, &now, &at, each, vecs, e, o[odd], w[odd])
-            DELTA_ROWS(BOTH);
+#define FETCH(i)          delta_fetch(&later, i, each)
+            DELTA_ROWS(BOTH, FETCH);
         } else {
 #define CORRECT(row, i, odd) delta_correct(row, i, &now, vecs, e, o[odd])
-            DELTA_ROWS(CORRECT);
+            DELTA_ROWS(CORRECT, NOTHING);
         }
         for (size_t c = 0; c < vecs; c++)
             delta_store(now.o + c * LANES, v_mul(v_add(o[0][c], o[1][c]), v_set(j->scale)),
@@ -137,6 +169,8 @@ DELTA_INLINE void delta_columns(const struct delta_job *j, size_t col, size_t ve
     }
 #undef DECAY
 #undef BOTH
+#undef FETCH
+#undef NOTHING
 #undef CORRECT
 }
 

@@ -147,6 +147,26 @@ struct delta_job {
     float *state; /* [d_k][n_cols rounded up to TILE]; columns after n_cols are 0 and stay 0 */
 };
 
+/*
+ * A causal depthwise convolution over `n` consecutive positions of `width` channels: acc = bias, or
+ * 0 without one; acc = fma(weight[j], x[p - n_taps + 1 + j], acc) for j in order; y = acc, or
+ * silu(acc). What lies before the first position is in `state`, which is left holding the last
+ * n_taps - 1 inputs. y is no part of x.
+ */
+struct conv_job {
+    size_t n, width, n_taps;
+    const float *x; /* [n][width], x_stride floats apart, and so on */
+    size_t x_stride;
+    float *y;
+    size_t y_stride;
+    const float *weight; /* [n_taps][width] */
+    size_t weight_stride;
+    const float *bias; /* [width] or NULL */
+    float *state;      /* [n_taps - 1][width], oldest first */
+    size_t state_stride;
+    bool silu;
+};
+
 /* One token's vectors [m] for a head of the delta rule of RWKV-7: what is looked for in the state
  * and then taken out of it, how the state decays, what is put in, what is read. */
 struct wkv_row {
@@ -203,6 +223,7 @@ struct kernels {
     void (*kv_load)(enum kv_type type, const uint8_t *src, float *x, size_t n);
     void (*attention)(const struct attn_job *job, void *scratch);
     void (*delta)(const struct delta_job *job);
+    void (*conv)(const struct conv_job *job);
 
     /* Recurrences, one token each, over a state s [m][n] in place; y [n] is what is read from it.
      * Sums over j = 0..m-1 start at 0 and run in that order; columns do not see each other. scan:

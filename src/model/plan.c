@@ -483,6 +483,18 @@ struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t
     return s;
 }
 
+/* [channels][n_taps] as [n_taps][channels], which is what a vector of channels reads. */
+static const float *transposed_taps(struct plan *p, const struct conv_step *conv, uint32_t channels)
+{
+    float *out = ARENA_ARRAY(p->arena, (size_t)conv->n_taps * channels, float);
+    if (!out)
+        p->no_memory = true;
+    for (size_t c = 0; out && c < channels; c++)
+        for (size_t t = 0; t < conv->n_taps; t++)
+            out[t * channels + c] = conv->weight[c * conv->n_taps + t];
+    return out;
+}
+
 struct view plan_conv(struct plan *p, const char *name, const struct conv_step *conv, struct view x)
 {
     if (!conv->weight || !usable(p, x))
@@ -491,8 +503,10 @@ struct view plan_conv(struct plan *p, const char *name, const struct conv_step *
         broken(p, "a convolution of shapes that do not fit");
     struct view y = plan_new(p, name, x.width);
     size_t state = plan_state(p, (size_t)(conv->n_taps - 1) * x.width);
+    struct conv_step args = *conv;
+    args.weight = transposed_taps(p, conv, x.width);
     struct step *s = plan_state_step(p, OP_CONV, y, state, (x.width + CONV_BLOCK - 1) / CONV_BLOCK,
-                                     conv, sizeof *conv);
+                                     &args, sizeof args);
     if (s)
         s->a = x;
     return y;

@@ -149,10 +149,10 @@ struct attn_step {
 struct conv_step {
     uint32_t n_taps;
     bool silu;           /* y = silu(y) */
-    const float *weight; /* [channels][n_taps] */
+    const float *weight; /* [n_taps][channels]; a builder gives [channels][n_taps] as files do */
     const float *bias;   /* [channels] or NULL */
 };
-enum { CONV_BLOCK = 64, SHIFT_BLOCK = 1024 };
+enum { CONV_BLOCK = 128, SHIFT_BLOCK = 1024 };
 
 /* Columns of a state that one part takes through a chunk of rows: with 128 rows of state they fill
  * half of a first-level cache. */

@@ -5,8 +5,6 @@
  */
 #include "run/exec.h"
 
-#include <string.h>
-
 /* Part: CONV_BLOCK channels. State [n_taps - 1][channels]: the last inputs, oldest first. */
 static void do_conv(struct linnet_context *c, const struct step *s, const struct span *span,
                     uint32_t part, unsigned worker)
@@ -14,29 +12,22 @@ static void do_conv(struct linnet_context *c, const struct step *s, const struct
     (void)worker;
     const struct conv_step *v = s->args;
     const uint32_t n = view_size(s->a), c0 = part * CONV_BLOCK;
-    const uint32_t w = n - c0 < CONV_BLOCK ? n - c0 : CONV_BLOCK;
-    const uint32_t past = v->n_taps - 1;
-    float *state = state_at(span, s) + c0;
-    for (size_t i = 0; i < span->n; i++) {
-        const float *x = view_row(c, &s->a, span->row0 + i) + c0;
-        float *y = view_row(c, &s->dst, span->row0 + i) + c0;
-        float sum[CONV_BLOCK];
-        for (uint32_t j = 0; j < w; j++) {
-            float acc = v->bias ? v->bias[c0 + j] : 0.0f;
-            const float *tap = v->weight + (size_t)(c0 + j) * v->n_taps;
-            for (uint32_t t = 0; t < past; t++)
-                acc += tap[t] * state[(size_t)t * n + j];
-            sum[j] = acc + tap[past] * x[j];
-        }
-        for (uint32_t t = 0; t + 1 < past; t++)
-            memcpy(state + (size_t)t * n, state + (size_t)(t + 1) * n, w * sizeof *state);
-        if (past)
-            memcpy(state + (size_t)(past - 1) * n, x, w * sizeof *state);
-        if (v->silu)
-            c->k->silu(y, sum, w);
-        else
-            memcpy(y, sum, w * sizeof *y);
-    }
+    struct conv_job job = {
+        .n = span->n,
+        .width = n - c0 < CONV_BLOCK ? n - c0 : CONV_BLOCK,
+        .n_taps = v->n_taps,
+        .x = view_row(c, &s->a, span->row0) + c0,
+        .x_stride = c->p->regs[s->a.reg].width,
+        .y = view_row(c, &s->dst, span->row0) + c0,
+        .y_stride = c->p->regs[s->dst.reg].width,
+        .weight = v->weight + c0,
+        .weight_stride = n,
+        .bias = v->bias ? v->bias + c0 : NULL,
+        .state = state_at(span, s) + c0,
+        .state_stride = n,
+        .silu = v->silu,
+    };
+    c->k->conv(&job);
 }
 
 /* Element i of a view's row, whatever its pieces. */
