@@ -359,6 +359,7 @@ static inline linnet_status hybrid_open(const struct hybrid *m, linnet_model **o
     int fd = mkstemps(path, 5);
     assert_true(fd >= 0);
     close(fd);
+    unlink(path);
     struct gguf_writer *w;
     assert_ok(gguf_writer_create(&w, e), *e);
     assert_ok(gguf_put_str(w, "general.architecture", m->arch, strlen(m->arch), e), *e);

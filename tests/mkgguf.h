@@ -427,6 +427,7 @@ static inline void mkgguf_temp(const struct mkgguf *m, char path[64])
     int fd = mkstemps(path, 5);
     assert_true(fd >= 0);
     close(fd);
+    unlink(path); /* some file systems write out a file that is renamed over another */
     mkgguf_write(m, path);
 }
 

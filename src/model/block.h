@@ -29,6 +29,8 @@ const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float ba
 /* What a family without further rules does with its keys: rope.dimension_count of heads of d_k,
  * rope.freq_base, rope.scaling.* and the tensor rope_freqs. */
 const struct rope_table *rope_read(struct loader *l, uint32_t d_k);
+/* Tensor `name` [n] of divisors of frequencies, all above 0, or NULL. */
+const float *rope_factors(struct loader *l, const char *name, uint32_t n);
 /* Files of families that do not rotate have the keys all the same. */
 void rope_ignore(struct loader *l);
 
@@ -76,7 +78,7 @@ struct mla_desc {
     uint32_t d_nope, d_rope,
         d_v; /* of a head: the part of its key without rotation, the part with, its value */
     uint32_t d_latent;   /* width of what all heads share and the cache holds, d_rope apart */
-    uint32_t d_q_latent; /* rows of attn_q_a where there is one; 0: as many as it has */
+    uint32_t d_q_latent; /* rows of attn_q_a; 0: as many as it has, where there is one */
     enum mla_gate gate;
     float eps; /* of the norms of both latents */
     enum rope_kind rope;
@@ -108,12 +110,16 @@ struct mamba_desc {
     uint32_t rank;            /* Mamba: of the time step's projection */
     bool norm_dbc;            /* Mamba: time step, B and C are normed (FalconMamba) */
     uint32_t n_head, n_group; /* Mamba-2 */
+    bool norm_optional;       /* Mamba-2: use ssm_norm when it is there */
     float eps;
 };
 struct mamba_desc mamba_read(struct loader *l, float eps);
 struct mamba_desc mamba2_read(struct loader *l, float eps);
 struct view block_mamba(struct loader *l, const struct mamba_desc *d, struct view x);
 struct view block_mamba2(struct loader *l, const struct mamba_desc *d, struct view x);
+
+/* ssm_a, [n][width] times `sign`, must leave no positive number: state would grow. */
+const float *decay_rates(struct loader *l, uint32_t n, uint32_t width, float sign);
 
 /* One layer of Kimi Delta Attention. */
 struct kda_desc {
@@ -184,6 +190,7 @@ struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
 enum rule { NEVER, ALWAYS, BY_KEY };
 /* How a family routes; the facts of spec B9.7. */
 struct moe_family {
+    const char *width_key; /* of the routed experts, where the file has it */
     enum router_kind gating;
     bool gating_key;       /* expert_gating_func overrides `gating` */
     enum rule normalise;   /* BY_KEY: expert_weights_norm */
@@ -195,8 +202,8 @@ struct moe_family {
     bool shared_gated; /* times sigmoid(ffn_gate_inp_shexp x) */
     enum ffn_kind kind;
 };
-/* Dense files of families that have mixtures too may have the keys, with zeros. */
-void moe_ignore(struct loader *l);
+/* Layers of a file without mixtures: its family's keys of them, if there, must be 0. */
+void moe_none(struct loader *l);
 /* Routed experts plus the shared one. */
 struct view block_moe(struct loader *l, const struct moe_family *f, struct view x);
 /* What a file may add to its family's mixture. */

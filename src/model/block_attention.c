@@ -49,9 +49,9 @@ static void norm_heads(struct loader *l, const struct attn_desc *d, const char *
 {
     if (d->qk_norm_optional && !has(l, name))
         return;
-    uint64_t rows = tensor_dim(l, name, 1);
-    bool each = rows == heads.n && heads.n > 1;
-    const float *w = vec(l, name, each ? (size_t)heads.n * heads.width : heads.width);
+    uint64_t n_rows = tensor_dim(l, name, 1);
+    bool each = n_rows == heads.n && heads.n > 1;
+    const float *w = vec_rows(l, name, each ? heads.n : 1, heads.width);
     plan_norm_pieces(l->p, d->norm, heads, w, NULL, d->eps, each);
 }
 

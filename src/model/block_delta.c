@@ -23,15 +23,14 @@ static const float *taps(struct loader *l, const char *name, uint32_t n_taps, ui
         load_fail(l, LINNET_FORMAT,
                   "tensor 'blk.%d.%s' has %llu taps, '%s.ssm.conv_kernel' says %u", l->il, name,
                   (unsigned long long)n, l->arch, n_taps);
-    return vec(l, name, (size_t)n_taps * n_channels);
+    return vec_rows(l, name, n_channels, n_taps);
 }
 
-/* ssm_a [n] times `sign`, which must leave no positive number. */
-static const float *decay_rates(struct loader *l, uint32_t n, float sign)
+const float *decay_rates(struct loader *l, uint32_t n, uint32_t width, float sign)
 {
     const char *name = has(l, "ssm_a.weight") ? "ssm_a.weight" : "ssm_a";
-    const float *a = vec(l, name, n);
-    for (uint32_t i = 0; a && i < n; i++)
+    const float *a = vec_rows(l, name, n, width);
+    for (size_t i = 0; a && i < (size_t)n * width; i++)
         if (!(a[i] * sign <= 0.0f) || !isfinite(a[i])) {
             load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.%s' holds %g; a %s file has %s there",
                       l->il, name, (double)a[i], l->arch,
@@ -129,7 +128,7 @@ struct view block_gdn(struct loader *l, const struct gdn_desc *d, struct view x)
     /* decay = exp(-A softplus(alpha + dt)), 2412.06464 section 3.4 after Mamba-2; ssm_a = -A */
     plan_add_vec(p, in.rate, vec(l, "ssm_dt.bias", d->n_v));
     plan_act(p, ACT_SOFTPLUS, in.rate);
-    plan_mul_vec(p, in.rate, decay_rates(l, d->n_v, 1.0f));
+    plan_mul_vec(p, in.rate, decay_rates(l, 1, d->n_v, 1.0f));
     plan_act(p, ACT_EXP, in.rate);
     struct view o = plan_delta(p, "delta",
                                &(struct delta_step){.n_k = d->n_k,
@@ -223,7 +222,7 @@ static void kda_decay(struct loader *l, const struct kda_desc *d, struct view z)
 {
     struct plan *p = l->p;
     const float sign = d->rate_positive ? -1.0f : 1.0f;
-    const float *rate = decay_rates(l, d->n_head, sign);
+    const float *rate = decay_rates(l, 1, d->n_head, sign);
     float *each = ARENA_ARRAY(l->arena, (size_t)d->n_head * d->d_head, float);
     if (!each)
         l->status = err_memory(l->e, "decay rates", (size_t)d->n_head * d->d_head * sizeof *each);
@@ -271,8 +270,9 @@ struct view block_kda(struct loader *l, const struct kda_desc *d, struct view x)
                                qkv, z, beta);
     bool each = d->n_head > 1 &&
                 tensor_dim(l, "ssm_norm.weight", 0) * tensor_dim(l, "ssm_norm.weight", 1) == width;
-    plan_norm_pieces(p, NORM_RMS, o, vec(l, "ssm_norm.weight", each ? width : d->d_head), NULL,
-                     d->eps, each);
+    plan_norm_pieces(p, NORM_RMS, o,
+                     vec_rows(l, "ssm_norm.weight", each ? d->n_head : 1, d->d_head), NULL, d->eps,
+                     each);
     plan_gate(p, GATE_SIGMOID, o, gate, o);
     return plan_matmul(p, "attn_out", mat(l, "attn_output", x.width, width), NULL, view_flat(o));
 }

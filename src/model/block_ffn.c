@@ -72,13 +72,17 @@ struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
                        bias_opt(l, down_name, x.width), h);
 }
 
-void moe_ignore(struct loader *l)
+void moe_none(struct loader *l)
 {
     static const char *const keys[] = {"expert_count", "expert_used_count",
                                        "expert_feed_forward_length", "expert_shared_count",
                                        "expert_shared_feed_forward_length"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        key_ignore(l, keys[i]);
+        if (key_u32_or(l, keys[i], 0, UINT32_MAX, 0))
+            load_fail(l, LINNET_FORMAT,
+                      "metadata key '%s.%s' is not 0, and tensor 'blk.%d.ffn_gate_inp.weight' is "
+                      "missing",
+                      l->arch, keys[i], l->il);
 }
 
 /* A model that has selection biases has one in every mixture: one that is missing would route
@@ -89,8 +93,10 @@ static void same_in_all_layers(struct loader *l, const char *name)
     if (l->moe_bias == 0)
         l->moe_bias = here ? 1 : -1;
     else if (here != (l->moe_bias > 0))
-        load_fail(l, LINNET_FORMAT, "tensor 'blk.%d.%s' is %s, unlike in the layers before", l->il,
-                  name, here ? "there" : "missing");
+        load_fail(l, LINNET_FORMAT,
+                  "tensor 'blk.%d.%s' is %s, unlike in the layers before; a %s file has it in all "
+                  "or in none",
+                  l->il, name, here ? "there" : "missing", l->arch);
 }
 
 static struct router read_router(struct loader *l, const struct moe_family *f)
@@ -101,8 +107,9 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
     size_t n = (size_t)l->il + 1;
     if (!key_u32_each(l, "expert_used_count", n, 0, r.n_expert, used) || used[n - 1] == 0) {
         load_fail(l, LINNET_FORMAT,
-                  "metadata key '%s.expert_used_count' is missing or 0 for layer %d", l->arch,
-                  l->il);
+                  "metadata key '%s.expert_used_count' is missing or 0 for layer %d; it must be in "
+                  "1..%u",
+                  l->arch, l->il, r.n_expert);
         used[n - 1] = 1;
     }
     r.n_used = used[n - 1];
@@ -111,8 +118,8 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
         r.kind = (enum router_kind)gating;
     bool norm = key_bool_or(l, "expert_weights_norm", false);
     r.normalise = f->normalise == ALWAYS || (f->normalise == BY_KEY && norm);
-    float scale = key_f32_or(l, "expert_weights_scale", 0.0f);
-    if (f->scale_key && scale != 0.0f)
+    float scale = key_scale_or_0(l, "expert_weights_scale", 1.0f);
+    if (f->scale_key)
         r.scale = scale;
     uint32_t n_group = key_u32_or(l, "expert_group_count", 0, LIMIT_EXPERTS, 0);
     uint32_t n_group_used = key_u32_or(l, "expert_group_used_count", 0, LIMIT_EXPERTS, 0);
@@ -123,18 +130,60 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
             r.n_used > r.n_expert / n_group * n_group_used)
             load_fail(
                 l, LINNET_FORMAT,
-                "expert groups do not fit: %u experts in %u groups, %u groups and %u experts used",
-                r.n_expert, n_group, n_group_used, r.n_used);
+                "metadata keys '%s.expert_group_count' and '%s.expert_group_used_count': expert "
+                "groups do not fit: %u experts in %u groups, %u groups and %u experts used",
+                l->arch, l->arch, r.n_expert, n_group, n_group_used, r.n_used);
     }
     if (f->bias_name && !f->bias_required)
         same_in_all_layers(l, f->bias_name);
     if (f->bias_name)
         r.bias = f->bias_required ? vec(l, f->bias_name, r.n_expert)
                                   : vec_opt(l, f->bias_name, r.n_expert);
-    key_ignore(l, "expert_shared_count");
-    key_ignore(l, "expert_feed_forward_length");
-    key_ignore(l, "expert_shared_feed_forward_length");
     return r;
+}
+
+/* A key's value for the current layer, from a scalar or an array; 0 when absent. */
+static uint32_t key_here(struct loader *l, const char *key)
+{
+    uint32_t v[LIMIT_LAYERS];
+    size_t n = (size_t)l->il + 1;
+    return key_u32_each(l, key, n, 0, UINT32_MAX, v) ? v[n - 1] : 0;
+}
+
+/* The routed experts' width is their tensors'; a key that says another is refused. */
+static void check_width(struct loader *l, const struct moe_family *f, uint64_t d_ff)
+{
+    uint32_t width = key_here(l, f->width_key);
+    key_ignore(l, "expert_feed_forward_length"); /* there and unused where another key has it */
+    if (width && width != d_ff)
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.%s' is %u; tensor 'blk.%d.ffn_down_exps.weight' has experts of "
+                  "width %llu",
+                  l->arch, f->width_key, width, l->il, (unsigned long long)d_ff);
+}
+
+/* Does the layer have a shared expert? By its tensors, and by the keys where there are any: they
+ * give its width, or how many experts of one width it is (specification B3.5, A44). */
+static bool has_shared(struct loader *l, const struct moe_family *f, uint64_t d_ff)
+{
+    static const char count_key[] = "expert_shared_count",
+                      width_key[] = "expert_shared_feed_forward_length";
+    bool says = key_present(l, count_key) | key_present(l, width_key);
+    uint32_t count = key_u32_or(l, count_key, 0, LIMIT_EXPERTS, 0);
+    uint32_t width = key_here(l, width_key);
+    if (!f->shared)
+        return false;
+    uint64_t got = tensor_dim(l, "ffn_up_shexp.weight", 1);
+    if (got == 0)
+        return f->shared_gated || count || width;
+    uint64_t one = width ? width : d_ff;
+    if ((width && got == width) || (count && got == one * count) || !says)
+        return true;
+    return load_fail(l, LINNET_FORMAT,
+                     "metadata keys '%s.%s' %u and '%s.%s' %u contradict tensor "
+                     "'blk.%d.ffn_up_shexp.weight', which has %llu rows",
+                     l->arch, count_key, count, l->arch, width_key, width, l->il,
+                     (unsigned long long)got);
 }
 
 /* The chosen experts' hidden activations, [n_used] pieces. */
@@ -146,18 +195,18 @@ static struct view expert_hidden(struct loader *l, const struct moe_family *f, s
     uint32_t n = r->n_expert;
     if (has(l, "ffn_gate_up_exps.weight")) {
         uint32_t both = width_mul(l, "experts", d_ff, 2);
-        struct view y = plan_moe_matmul(
-            p, "expert_gate_up", mat_stack(l, "ffn_gate_up_exps", n, both, x.width), n,
-            bias_opt(l, "ffn_gate_up_exps", (size_t)n * both), x, ids, r->n_used);
+        struct view y =
+            plan_moe_matmul(p, "expert_gate_up", mat_stack(l, "ffn_gate_up_exps", n, both, x.width),
+                            n, bias_rows_opt(l, "ffn_gate_up_exps", n, both), x, ids, r->n_used);
         return activate(p, f->kind, glu, view_part(y, 0, d_ff), view_part(y, d_ff, d_ff));
     }
     struct view gate = view_none();
     if (gated(f->kind))
         gate = plan_moe_matmul(p, "expert_gate", mat_stack(l, "ffn_gate_exps", n, d_ff, x.width), n,
-                               bias_opt(l, "ffn_gate_exps", (size_t)n * d_ff), x, ids, r->n_used);
+                               bias_rows_opt(l, "ffn_gate_exps", n, d_ff), x, ids, r->n_used);
     struct view up =
         plan_moe_matmul(p, "expert_up", mat_stack(l, "ffn_up_exps", n, d_ff, x.width), n,
-                        bias_opt(l, "ffn_up_exps", (size_t)n * d_ff), x, ids, r->n_used);
+                        bias_rows_opt(l, "ffn_up_exps", n, d_ff), x, ids, r->n_used);
     return activate(p, f->kind, glu, gate, up);
 }
 
@@ -190,12 +239,15 @@ static struct view routed(struct loader *l, const struct moe_family *f,
     /* widths come from the tensors: the keys name them differently in each family */
     uint64_t d_ff = tensor_dim(l, "ffn_down_exps.weight", 0);
     if (d_ff == 0 || d_ff > LIMIT_WIDTH / 2) {
-        load_fail(l, LINNET_FORMAT,
-                  "tensor 'blk.%d.ffn_down_exps.weight' is missing or has no sensible width",
-                  l->il);
+        load_fail(
+            l, LINNET_FORMAT,
+            "tensor 'blk.%d.ffn_down_exps.weight' is missing or has rows of %llu; a mixture of "
+            "a %s file has 1 to %d",
+            l->il, (unsigned long long)d_ff, l->arch, LIMIT_WIDTH / 2);
         return view_none();
     }
     const uint32_t d = x.width, d_in = extra->d_latent ? extra->d_latent : d;
+    check_width(l, f, d_ff);
     width_mul(l, "experts", (uint32_t)d_ff, r.n_used);
     width_mul(l, "experts", d_in, r.n_used);
     struct view logits = extra->logits
@@ -209,7 +261,7 @@ static struct view routed(struct loader *l, const struct moe_family *f,
     struct view h = expert_hidden(l, f, extra->experts, &r, x, ids, (uint32_t)d_ff);
     struct view y = plan_moe_matmul(
         p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, d_in, d_ff), r.n_expert,
-        bias_opt(l, "ffn_down_exps", (size_t)r.n_expert * d_in), h, ids, r.n_used);
+        bias_rows_opt(l, "ffn_down_exps", r.n_expert, d_in), h, ids, r.n_used);
     struct view out = plan_combine(p, "experts", y, weights);
     return extra->d_latent ? from_latent(l, extra, out, d) : out;
 }
@@ -219,16 +271,14 @@ static struct view shared(struct loader *l, const struct moe_family *f, struct g
 {
     struct plan *p = l->p;
     uint64_t d_ff = tensor_dim(l, "ffn_up_shexp.weight", 1);
-    if (d_ff == 0) {
+    if (d_ff == 0 || d_ff > LIMIT_WIDTH) {
         mat(l, "ffn_up_shexp", 1, x.width); /* missing, which is an error */
         return view_none();
     }
-    struct view s = block_ffn(l,
-                              &(struct ffn_desc){.kind = f->kind,
-                                                 .d_ff = (uint32_t)(d_ff <= LIMIT_WIDTH ? d_ff : 0),
-                                                 .suffix = "_shexp",
-                                                 .glu = glu},
-                              x);
+    struct view s = block_ffn(
+        l,
+        &(struct ffn_desc){.kind = f->kind, .d_ff = (uint32_t)d_ff, .suffix = "_shexp", .glu = glu},
+        x);
     if (!f->shared_gated)
         return s;
     struct view g =
@@ -241,8 +291,7 @@ struct view block_moe_with(struct loader *l, const struct moe_family *f,
                            const struct moe_extra *extra, struct view x)
 {
     struct view out = routed(l, f, extra, x);
-    /* families that gate the shared expert always have it */
-    if (f->shared && (f->shared_gated || has(l, "ffn_up_shexp.weight")))
+    if (has_shared(l, f, tensor_dim(l, "ffn_down_exps.weight", 0)))
         plan_add(l->p, out, out, shared(l, f, extra->shared, x));
     return out;
 }

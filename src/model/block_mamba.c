@@ -11,7 +11,7 @@ struct mamba_desc mamba_read(struct loader *l, float eps)
 {
     return (struct mamba_desc){.d_inner = key_u32(l, "ssm.inner_size", 1, LIMIT_WIDTH / 2),
                                .d_state = key_u32(l, "ssm.state_size", 1, LIMIT_WIDTH / 4),
-                               .n_taps = key_u32(l, "ssm.conv_kernel", 1, LIMIT_WIDTH),
+                               .n_taps = key_u32(l, "ssm.conv_kernel", 1, LIMIT_CONV),
                                .rank = key_u32(l, "ssm.time_step_rank", 1, LIMIT_WIDTH / 2),
                                .norm_dbc = key_bool_or(l, "ssm.dt_b_c_rms", false),
                                .n_head = 1,
@@ -26,8 +26,9 @@ struct mamba_desc mamba2_read(struct loader *l, float eps)
     d.n_group = key_u32(l, "ssm.group_count", 1, LIMIT_WIDTH);
     if (d.d_inner % d.n_head || d.n_head % d.n_group)
         load_fail(l, LINNET_FORMAT,
-                  "'%s.ssm.*': a width of %u in %u heads in %u groups does not divide", l->arch,
-                  d.d_inner, d.n_head, d.n_group);
+                  "metadata keys '%s.ssm.inner_size' %u, '%s.ssm.time_step_rank' %u (heads) and "
+                  "'%s.ssm.group_count' %u do not divide",
+                  l->arch, d.d_inner, l->arch, d.n_head, l->arch, d.n_group);
     return d;
 }
 
@@ -37,7 +38,7 @@ static struct view conv(struct loader *l, const struct mamba_desc *d, struct vie
         l->p, "conv",
         &(struct conv_step){.n_taps = d->n_taps,
                             .silu = true,
-                            .weight = vec(l, "ssm_conv1d.weight", (size_t)x.width * d->n_taps),
+                            .weight = vec_rows(l, "ssm_conv1d.weight", x.width, d->n_taps),
                             .bias = bias_opt(l, "ssm_conv1d", x.width)},
         x);
 }
@@ -80,7 +81,7 @@ struct view block_mamba(struct loader *l, const struct mamba_desc *d, struct vie
     struct view y =
         plan_scan(p,
                   &(struct scan_step){.d_state = s,
-                                      .a = by_block(l, vec(l, "ssm_a", (size_t)n * s), n, s),
+                                      .a = by_block(l, decay_rates(l, n, s, 1.0f), n, s),
                                       .d = vec(l, "ssm_d", n)},
                   u, dt, bc);
     plan_gate(p, GATE_SILU, y, z, y);
@@ -103,12 +104,13 @@ struct view block_mamba2(struct loader *l, const struct mamba_desc *d, struct vi
                                                 .d_head = n / d->n_head,
                                                 .d_state = d->d_state,
                                                 .n_group = d->n_group,
-                                                .a = vec(l, "ssm_a", d->n_head),
+                                                .a = decay_rates(l, 1, d->n_head, 1.0f),
                                                 .d = vec(l, "ssm_d", d->n_head)},
                              view_part(ubc, 0, n), dt, view_part(ubc, n, n_bc));
     plan_gate(p, GATE_SILU, y, z, y);
-    const float *w = vec_opt(l, "ssm_norm.weight", n); /* some Falcon-H1 have none */
-    if (w)
-        plan_norm_pieces(p, NORM_RMS, view_split(y, d->n_group), w, NULL, d->eps, d->n_group > 1);
+    if (!d->norm_optional || has(l, "ssm_norm.weight"))
+        plan_norm_pieces(p, NORM_RMS, view_split(y, d->n_group),
+                         vec_rows(l, "ssm_norm.weight", d->n_group, n / d->n_group), NULL, d->eps,
+                         d->n_group > 1);
     return plan_matmul(p, "ssm_out", mat(l, "ssm_out", x.width, n), NULL, y);
 }

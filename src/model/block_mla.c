@@ -16,6 +16,24 @@
 
 #include <math.h>
 
+/* Newer files have the cache's widths under the plain names; Ling 3 has the heads' value there. */
+static void check_cache_widths(struct loader *l, const struct mla_desc *d)
+{
+    const uint32_t n_row = d->d_latent + d->d_rope;
+    uint32_t k = key_u32_or(l, "attention.key_length", 1, UINT32_MAX, n_row),
+             v = key_u32_or(l, "attention.value_length", 1, UINT32_MAX, d->d_latent);
+    if (k != n_row)
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.attention.key_length' is %u; beside key_length_mla it must be "
+                  "'%s.attention.kv_lora_rank' + '%s.rope.dimension_count', %u",
+                  l->arch, k, l->arch, l->arch, n_row);
+    if (v != d->d_latent && v != d->d_v)
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.attention.value_length' is %u; beside key_length_mla it must "
+                  "be '%s.attention.kv_lora_rank' (%u) or value_length_mla (%u)",
+                  l->arch, v, l->arch, d->d_latent, d->d_v);
+}
+
 struct mla_desc mla_read(struct loader *l, float eps)
 {
     struct mla_desc d = {.gate = MLA_UNGATED, .eps = eps, .rope = ROPE_NONE};
@@ -25,8 +43,6 @@ struct mla_desc mla_read(struct loader *l, float eps)
     /* newer files: key_length and value_length are those of the cache, and the heads' have names of
      * their own */
     bool newer = key_present(l, "attention.key_length_mla");
-    key_ignore(l, "attention.key_length");
-    key_ignore(l, "attention.value_length");
     uint32_t d_k =
         key_u32(l, newer ? "attention.key_length_mla" : "attention.key_length", 1, LIMIT_WIDTH);
     d.d_v =
@@ -38,6 +54,8 @@ struct mla_desc mla_read(struct loader *l, float eps)
                   l->arch, d.d_rope, d_k);
     else
         d.d_nope = d_k - d.d_rope;
+    if (newer)
+        check_cache_widths(l, &d);
     d.d_q_latent = key_u32_or(l, "attention.q_lora_rank", 0, LIMIT_WIDTH, 0);
     d.scale = 1.0f / sqrtf((float)d_k);
     return d;
@@ -55,7 +73,7 @@ static struct inputs project(struct loader *l, const struct mla_desc *d, struct 
     struct inputs in = {.gate = view_none()};
     uint32_t nq = width_mul(l, "queries", d->n_head, d->d_nope + d->d_rope);
     uint32_t n_row = d->d_latent + d->d_rope;
-    bool lora = has(l, "attn_q_a.weight");
+    bool lora = d->d_q_latent || has(l, "attn_q_a.weight");
     uint32_t n_a = d->d_q_latent;
     if (lora && n_a == 0)
         n_a = (uint32_t)(tensor_dim(l, "attn_q_a.weight", 1) & UINT32_MAX);

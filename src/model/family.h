@@ -136,8 +136,6 @@ struct attn_desc attn_plain(const struct heads *h, uint32_t il);
  * key's absence means `period`. Layer il has a window unless il % period == period - 1; period 0:
  * all have. */
 void read_pattern(struct loader *l, uint32_t n_layer, uint32_t period, uint32_t *windowed);
-/* A multiplier: absent or 0 means 1. */
-float key_factor(struct loader *l, const char *key);
 /* A cap, 0: off; `absent` < 0: the family has none, whatever the key says. */
 float softcap_key(struct loader *l, const char *key, float absent);
 

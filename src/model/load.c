@@ -65,8 +65,9 @@ static bool in_range(struct loader *l, const char *full, uint32_t v, uint32_t mi
 {
     if (v >= min && v <= max)
         return true;
-    return load_fail(l, LINNET_FORMAT, "metadata key '%s' is %u; it must be in %u..%u", full, v,
-                     min, max);
+    return load_fail(l, LINNET_FORMAT,
+                     "metadata key '%s' is %u; in this %s file it must be in %u..%u", full, v,
+                     l->arch, min, max);
 }
 
 uint32_t key_u32_or(struct loader *l, const char *key, uint32_t min, uint32_t max, uint32_t absent)
@@ -91,39 +92,66 @@ uint32_t key_u32(struct loader *l, const char *key, uint32_t min, uint32_t max)
     return key_u32_or(l, key, min, max, min);
 }
 
-float key_f32_or(struct loader *l, const char *key, float absent)
+static bool f32_in_range(struct loader *l, const char *full, float v, float min, float max)
+{
+    if (v >= min && v <= max)
+        return true;
+    char least[32], most[32];
+    snprintf(least, sizeof least, min == ABOVE_0 ? "above 0" : "at least %g", (double)min);
+    snprintf(most, sizeof most, max == BELOW_0 ? "below 0" : "at most %g", (double)max);
+    return load_fail(l, LINNET_FORMAT, "metadata key '%s' is %g; in a %s file it must be %s and %s",
+                     full, (double)v, l->arch, least, most);
+}
+
+float key_f32_or(struct loader *l, const char *key, float min, float max, float absent)
 {
     char full[KEY_MAX];
     float v = absent;
     if (!find_key(l, key, full, sizeof full))
         return absent;
-    if (!got(l, gguf_get_f32(l->g, full, &v, l->e)))
+    if (!got(l, gguf_get_f32(l->g, full, &v, l->e)) || !f32_in_range(l, full, v, min, max))
         return absent;
-    if (!(v > -3e38f && v < 3e38f)) {
-        load_fail(l, LINNET_FORMAT, "metadata key '%s' is not a finite number", full);
-        return absent;
-    }
     return v;
 }
 
-float key_f32(struct loader *l, const char *key)
+float key_f32(struct loader *l, const char *key, float min, float max)
 {
     char full[KEY_MAX];
     if (!find_key(l, key, full, sizeof full)) {
         if (l->status == LINNET_OK)
             absent_key(l, full);
-        return 1.0f;
+        return max;
     }
-    return key_f32_or(l, key, 1.0f);
+    return key_f32_or(l, key, min, max, max);
 }
 
 float key_eps(struct loader *l, const char *key)
 {
-    float eps = key_f32(l, key);
-    if (l->status == LINNET_OK && !(eps >= 0.0f && eps < 1.0f))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.%s' is %g; it must be at least 0 and below 1",
-                  l->arch, key, (double)eps);
-    return eps;
+    return key_f32(l, key, ABOVE_0, 0.5f);
+}
+
+float key_rope_base(struct loader *l, const char *key, float absent)
+{
+    return key_f32_or(l, key, ROPE_BASE_MIN, ROPE_BASE_MAX, absent);
+}
+
+float key_scale(struct loader *l, const char *key, float absent)
+{
+    return key_f32_or(l, key, SCALE_MIN, SCALE_MAX, absent);
+}
+
+float key_scale_or_0(struct loader *l, const char *key, float absent)
+{
+    char full[KEY_MAX];
+    float v;
+    bool none = find_key(l, key, full, sizeof full) &&
+                gguf_get_f32(l->g, full, &v, NULL) == LINNET_OK && v == 0.0f;
+    return none ? absent : key_scale(l, key, absent);
+}
+
+float key_cap(struct loader *l, const char *key, float absent)
+{
+    return key_f32_or(l, key, 0.0f, SCALE_MAX, absent);
 }
 
 bool key_bool_or(struct loader *l, const char *key, bool absent)
@@ -149,11 +177,16 @@ bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uin
     return true;
 }
 
-bool key_f32_each(struct loader *l, const char *key, size_t n, float *out)
+bool key_f32_each(struct loader *l, const char *key, size_t n, float min, float max, float *out)
 {
     char full[KEY_MAX];
-    return find_key(l, key, full, sizeof full) &&
-           got(l, gguf_get_f32_each(l->g, full, n, out, l->e));
+    if (!find_key(l, key, full, sizeof full) ||
+        !got(l, gguf_get_f32_each(l->g, full, n, out, l->e)))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!f32_in_range(l, full, out[i], min, max))
+            return false;
+    return true;
 }
 
 bool key_present(struct loader *l, const char *key)
@@ -234,66 +267,108 @@ void tensor_ignore(struct loader *l, const char *name)
     find_tensor(l, name, "");
 }
 
-/* Trailing dimensions of 1 do not count: {n, 1} is {n}. */
-static bool shaped(struct loader *l, const struct gguf_tensor *t, uint64_t d0, uint64_t d1,
-                   uint64_t d2)
-{
-    if (t->dims[0] == d0 && t->dims[1] == d1 && t->dims[2] == d2 && t->dims[3] == 1)
-        return true;
-    return load_fail(
-        l, LINNET_FORMAT,
-        "tensor '%s' has shape {%llu, %llu, %llu, %llu}; this %s file needs {%llu, %llu, %llu}",
-        t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
-        (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], l->arch,
-        (unsigned long long)d0, (unsigned long long)d1, (unsigned long long)d2);
-}
-
 /* The weight format of a tensor, or NULL and an error. */
 static const struct quant_type *format_of(struct loader *l, const struct gguf_tensor *t)
 {
     const struct quant_type *type = quant_type_of(t->type);
     if (type && type->weight && type->decode)
         return type;
-    load_fail(l, LINNET_UNSUPPORTED, "tensor '%s' has type %s (id %u), which cannot hold weights",
-              t->name, type ? type->name : "unknown", t->type);
+    load_fail(l, LINNET_UNSUPPORTED,
+              "tensor '%s' has type %s (id %u), which cannot hold weights of a %s file", t->name,
+              type ? type->name : "unknown", t->type, l->arch);
     return NULL;
 }
 
-/* Any shape of n elements, as f32. */
-static const float *read_vec(struct loader *l, const struct gguf_tensor *t, size_t n)
+static void wrong_shape(struct loader *l, const struct gguf_tensor *t, const char *needs)
 {
-    if (t->n_elems != n) {
-        load_fail(l, LINNET_FORMAT, "tensor '%s' has %llu elements; this %s file needs %zu",
-                  t->name, (unsigned long long)t->n_elems, l->arch, n);
+    char shape[96];
+    size_t at = 0;
+    for (uint32_t d = 0; d < t->n_dims && at < sizeof shape; d++)
+        at += (size_t)snprintf(shape + at, sizeof shape - at, d ? ", %llu" : "%llu",
+                               (unsigned long long)t->dims[d]);
+    load_fail(l, LINNET_FORMAT, "tensor '%s' has shape {%s}; this %s file needs %s", t->name, shape,
+              l->arch, needs);
+}
+
+/* Trailing dimensions of 1 do not count: {n, 1} is {n}. */
+static bool shaped(struct loader *l, const struct gguf_tensor *t, uint64_t d0, uint64_t d1,
+                   uint64_t d2)
+{
+    if (t->dims[0] == d0 && t->dims[1] == d1 && t->dims[2] == d2 && t->dims[3] == 1)
+        return true;
+    char needs[80];
+    snprintf(needs, sizeof needs, d2 == 1 ? "{%llu, %llu}" : "{%llu, %llu, %llu}",
+             (unsigned long long)d0, (unsigned long long)d1, (unsigned long long)d2);
+    wrong_shape(l, t, needs);
+    return false;
+}
+
+/* Is the tensor `n` rows of `width`, or all of them in one, dimensions of 1 apart? */
+static bool has_rows(const struct gguf_tensor *t, size_t n, size_t width)
+{
+    uint64_t dims[4] = {1, 1, 1, 1};
+    for (uint32_t d = 0, at = 0; d < 4; d++)
+        if (t->dims[d] != 1)
+            dims[at++] = t->dims[d];
+    if (dims[2] != 1 || t->n_elems != n * width)
+        return false;
+    return dims[1] == 1 || (dims[0] == width && dims[1] == n);
+}
+
+/* As f32: [n][width]. */
+static const float *read_rows(struct loader *l, const struct gguf_tensor *t, size_t n, size_t width)
+{
+    if (!has_rows(t, n, width)) {
+        char needs[48];
+        if (n == 1)
+            snprintf(needs, sizeof needs, "{%zu}", width);
+        else
+            snprintf(needs, sizeof needs, "{%zu, %zu}", width, n);
+        wrong_shape(l, t, needs);
         return NULL;
     }
     const struct quant_type *type = format_of(l, t);
-    float *v = type ? ARENA_ARRAY(l->arena, n, float) : NULL;
+    float *v = type ? ARENA_ARRAY(l->arena, n * width, float) : NULL;
     if (type && !v)
-        l->status = err_memory(l->e, t->name, n * sizeof *v);
+        l->status = err_memory(l->e, t->name, n * width * sizeof *v);
     if (v)
-        type->decode(t->data, v, n);
+        type->decode(t->data, v, n * width);
     return v;
 }
 
-const float *vec_opt(struct loader *l, const char *name, size_t n)
+const float *vec_rows_opt(struct loader *l, const char *name, size_t n, size_t width)
 {
     const struct gguf_tensor *t = find_tensor(l, name, "");
-    return t ? read_vec(l, t, n) : NULL;
+    return t ? read_rows(l, t, n, width) : NULL;
 }
 
-const float *vec(struct loader *l, const char *name, size_t n)
+const float *vec_rows(struct loader *l, const char *name, size_t n, size_t width)
 {
     const struct gguf_tensor *t = find_tensor(l, name, "");
     if (!t && l->status == LINNET_OK)
         absent_tensor(l, name, "");
-    return t ? read_vec(l, t, n) : NULL;
+    return t ? read_rows(l, t, n, width) : NULL;
+}
+
+const float *vec_opt(struct loader *l, const char *name, size_t n)
+{
+    return vec_rows_opt(l, name, 1, n);
+}
+
+const float *vec(struct loader *l, const char *name, size_t n)
+{
+    return vec_rows(l, name, 1, n);
+}
+
+const float *bias_rows_opt(struct loader *l, const char *name, size_t n, size_t width)
+{
+    const struct gguf_tensor *t = find_tensor(l, name, ".bias");
+    return t ? read_rows(l, t, n, width) : NULL;
 }
 
 const float *bias_opt(struct loader *l, const char *name, size_t n)
 {
-    const struct gguf_tensor *t = find_tensor(l, name, ".bias");
-    return t ? read_vec(l, t, n) : NULL;
+    return bias_rows_opt(l, name, 1, n);
 }
 
 /* n matrices of a {n_cols, n_rows, n} tensor, their products multiplied by `scales`: [n], or `one`
@@ -336,7 +411,7 @@ static const struct matrix *read_stack(struct loader *l, const struct gguf_tenso
 {
     const struct gguf_tensor *s = find_tensor(l, name, ".scale");
     const bool one = s && s->n_elems == 1;
-    const float *scales = s ? read_vec(l, s, one ? 1 : n) : NULL;
+    const float *scales = s ? read_rows(l, s, 1, one ? 1 : n) : NULL;
     find_tensor(l, name, ".input_scale");
     return read_matrices(l, t, n, n_rows, n_cols, scales, one);
 }

@@ -11,6 +11,8 @@
 
 #include "model/model.h"
 
+#include <float.h>
+
 struct loader {
     struct linnet_model *m;
     const struct gguf *g;
@@ -38,15 +40,13 @@ bool load_fail(struct loader *l, linnet_status status, const char *fmt, ...)
  */
 uint32_t key_u32(struct loader *l, const char *key, uint32_t min, uint32_t max);
 uint32_t key_u32_or(struct loader *l, const char *key, uint32_t min, uint32_t max, uint32_t absent);
-float key_f32(struct loader *l, const char *key);
-float key_f32_or(struct loader *l, const char *key, float absent);
-/* A norm's epsilon: required, 0 or more and below 1. */
-float key_eps(struct loader *l, const char *key);
+float key_f32(struct loader *l, const char *key, float min, float max);
+float key_f32_or(struct loader *l, const char *key, float min, float max, float absent);
 bool key_bool_or(struct loader *l, const char *key, bool absent);
 /* Scalar or per-layer array into out[n]; false (and untouched) when absent. */
 bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uint32_t max,
                   uint32_t *out);
-bool key_f32_each(struct loader *l, const char *key, size_t n, float *out);
+bool key_f32_each(struct loader *l, const char *key, size_t n, float min, float max, float *out);
 /* Is the key there? Marks it. */
 bool key_present(struct loader *l, const char *key);
 /* Is it there, as an array? */
@@ -58,13 +58,34 @@ struct gguf_str key_text(struct loader *l, const char *key);
 /* A key that is known and means nothing to this family. */
 void key_ignore(struct loader *l, const char *key);
 
+/* Ends of the ranges of f32 keys. NaN is in none. */
+#define ABOVE_0       FLT_MIN /* as a minimum: zero is refused */
+#define BELOW_0       (-FLT_MIN)
+#define ROPE_BASE_MIN 2.0f /* published: 10,000 to 1e11; at 1 all pairs would turn alike */
+#define ROPE_BASE_MAX 1e30f
+#define SCALE_MIN     1e-6f /* multipliers: published ones are within 0.01 to 100, and a product of */
+#define SCALE_MAX     1e6f /* several must stay far from the ends of f32 */
+
+/* Keys with the same range in all families. */
+float key_eps(struct loader *l, const char *key); /* a norm's: required, above 0, up to 0.5 */
+float key_rope_base(struct loader *l, const char *key, float absent);
+float key_scale(struct loader *l, const char *key, float absent); /* a multiplier */
+/* The same where 0 means that there is none, as the key's absence does. */
+float key_scale_or_0(struct loader *l, const char *key, float absent);
+/* Soft cap of logits; 0: none. */
+float key_cap(struct loader *l, const char *key, float absent);
+
 /*
  * Tensors of the current layer (il >= 0: blk.<il>.<name>) or global ones. Shapes are checked;
- * `_opt` gives NULL when the tensor is absent. Vectors are copied to f32 and keep their alignment.
+ * `_opt` gives NULL when the tensor is absent. Vectors are copied to f32. Dimensions of 1 do not
+ * count in the shape of a vector.
  */
 bool has(struct loader *l, const char *name);
 const float *vec(struct loader *l, const char *name, size_t n);
 const float *vec_opt(struct loader *l, const char *name, size_t n);
+/* n rows of `width` floats, the file's contiguous dimension: {width, n}, or {width * n}. */
+const float *vec_rows(struct loader *l, const char *name, size_t n, size_t width);
+const float *vec_rows_opt(struct loader *l, const char *name, size_t n, size_t width);
 /* {n_cols, n_rows} in file order; `name` without ".weight". A tensor <name>.scale becomes
  * matrix.scale. */
 const struct matrix *mat(struct loader *l, const char *name, size_t n_rows, size_t n_cols);
@@ -81,6 +102,8 @@ const struct matrix *mat_stack_opt(struct loader *l, const char *name, size_t n,
 uint64_t tensor_dim(struct loader *l, const char *name, unsigned d);
 /* <name>.bias [n], optional in every family (spec F0.2). */
 const float *bias_opt(struct loader *l, const char *name, size_t n);
+/* The same of a stack of n matrices: [n][width]. */
+const float *bias_rows_opt(struct loader *l, const char *name, size_t n, size_t width);
 /* Rows [row0, row0 + n_rows) of an unpacked matrix as one of its own. */
 const struct matrix *mat_rows(struct loader *l, const struct matrix *m, size_t row0, size_t n_rows);
 /* The same of n matrices: rows [row0, row0 + n_rows) of every `each` rows of m, [n]. */

@@ -25,22 +25,18 @@ struct rope_scaling rope_scaling_read(struct loader *l, bool yarn_keys)
             "metadata key '%s.rope.scaling.type' is '%.*s'; known: none, linear, yarn, longrope",
             l->arch, (int)(t.n < 64 ? t.n : 64), t.s);
     }
-    s.factor = key_f32_or(l, "rope.scaling.factor", 0.0f);
-    float old = key_f32_or(l, "rope.scale_linear", 0.0f);
-    if (s.factor == 0.0f)
-        s.factor = old;
-    if (s.factor == 0.0f)
-        s.factor = 1.0f;
-    if (s.factor < 0.0f)
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.scaling.factor' is negative", l->arch);
-    s.attn_factor = key_f32_or(l, "rope.scaling.attn_factor", 1.0f);
+    float old = key_scale_or_0(l, "rope.scale_linear", 1.0f);
+    s.factor = key_scale_or_0(l, "rope.scaling.factor", old);
+    s.attn_factor = key_scale(l, "rope.scaling.attn_factor", 1.0f);
     uint32_t n_ctx = key_u32(l, "context_length", 1, INT32_MAX);
     s.n_ctx_orig = key_u32_or(l, "rope.scaling.original_context_length", 1, INT32_MAX, n_ctx);
-    float fast = key_f32_or(l, "rope.scaling.yarn_beta_fast", 32.0f);
-    float slow = key_f32_or(l, "rope.scaling.yarn_beta_slow", 1.0f);
+    float fast = key_scale(l, "rope.scaling.yarn_beta_fast", 32.0f);
+    float slow = key_scale(l, "rope.scaling.yarn_beta_slow", 1.0f);
     s.beta_fast = yarn_keys ? fast : 32.0f;
     s.beta_slow = yarn_keys ? slow : 1.0f;
-    s.log_mul = key_f32_or(l, "rope.scaling.yarn_log_multiplier", 0.0f);
+    /* ten times it, times the factor's logarithm, is squared twice: 10 is a hundred times what is
+     * published */
+    s.log_mul = key_f32_or(l, "rope.scaling.yarn_log_multiplier", 0.0f, 10.0f, 0.0f);
     key_ignore(l, "rope.scaling.finetuned");
     key_ignore(l, "rope.scaling.yarn_ext_factor");
     key_ignore(l, "rope.scaling.yarn_attn_factor");
@@ -90,11 +86,11 @@ const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float ba
 {
     if (l->status != LINNET_OK)
         return NULL;
-    if (n_rot == 0 || n_rot % 2 || !(base > 0.0f) || base == 1.0f) {
+    if (n_rot == 0 || n_rot % 2) {
         load_fail(l, LINNET_FORMAT,
-                  "rotary embedding over %u dimensions with base %g cannot be: it needs an even "
-                  "number and a base above 0 other than 1",
-                  n_rot, (double)base);
+                  "metadata key '%s.rope.dimension_count' (or a head's width, where it is missing) "
+                  "is %u; a %s file needs an even number above 0",
+                  l->arch, n_rot, l->arch);
         return NULL;
     }
     struct rope_table *t = ARENA_NEW(l->arena, struct rope_table);
@@ -118,26 +114,36 @@ const struct rope_table *rope_resolve(struct loader *l, uint32_t n_rot, float ba
 const struct rope_table *rope_read(struct loader *l, uint32_t d_k)
 {
     uint32_t n_rot = key_u32_or(l, "rope.dimension_count", 1, LIMIT_WIDTH, d_k);
-    float base = key_f32_or(l, "rope.freq_base", 10000.0f);
+    float base = key_rope_base(l, "rope.freq_base", 10000.0f);
     struct rope_scaling scaling = rope_scaling_read(l, false);
     if (n_rot > d_k)
         load_fail(l, LINNET_FORMAT,
                   "metadata key '%s.rope.dimension_count' is %u, more than a head's %u", l->arch,
                   n_rot, d_k);
-    return rope_resolve(l, n_rot, base, &scaling, vec_opt(l, "rope_freqs.weight", n_rot / 2), NULL,
-                        0.0f);
+    return rope_resolve(l, n_rot, base, &scaling, rope_factors(l, "rope_freqs.weight", n_rot / 2),
+                        NULL, 0.0f);
+}
+
+const float *rope_factors(struct loader *l, const char *name, uint32_t n)
+{
+    const float *v = vec_opt(l, name, n);
+    for (uint32_t i = 0; v && i < n; i++)
+        if (!(v[i] > 0.0f) || !isfinite(v[i])) {
+            load_fail(l, LINNET_FORMAT,
+                      "tensor '%s' holds %g; divisors of a %s file's frequencies are above 0", name,
+                      (double)v[i], l->arch);
+            return NULL;
+        }
+    return v;
 }
 
 void rope_ignore(struct loader *l)
 {
-    static const char *const keys[] = {"rope.dimension_count",
-                                       "rope.freq_base",
-                                       "rope.scale_linear",
-                                       "rope.scaling.type",
-                                       "rope.scaling.factor",
-                                       "rope.scaling.attn_factor",
-                                       "rope.scaling.original_context_length",
-                                       "rope.scaling.finetuned"};
+    static const char *const keys[] = {
+        "rope.freq_base",        "rope.scale_linear",        "rope.scaling.type",
+        "rope.scaling.factor",   "rope.scaling.attn_factor", "rope.scaling.original_context_length",
+        "rope.scaling.finetuned"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         key_ignore(l, keys[i]);
+    key_u32_or(l, "rope.dimension_count", 0, LIMIT_WIDTH, 0);
 }

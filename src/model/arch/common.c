@@ -6,6 +6,41 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
+
+/* Does the file hold any tensor of block `il`? */
+static bool block_is_there(struct loader *l, uint32_t il)
+{
+    char prefix[32];
+    int n = snprintf(prefix, sizeof prefix, "blk.%u.", il);
+    for (size_t i = 0; i < gguf_n_tensors(l->g); i++)
+        if (strncmp(gguf_tensor_at(l->g, i)->name, prefix, (size_t)n) == 0)
+            return true;
+    return false;
+}
+
+/* The last `nextn` blocks must be what the key says, or not in the file. */
+static void check_nextn(struct loader *l, uint32_t nextn)
+{
+    const struct model_facts *m = &l->m->facts;
+    bool any = false;
+    for (uint32_t il = m->n_layer; il < m->n_layer_all; il++) {
+        l->il = (int32_t)il;
+        bool head = has(l, "nextn.eh_proj.weight");
+        any |= head;
+        if (!head && block_is_there(l, il))
+            load_fail(l, LINNET_FORMAT,
+                      "metadata key '%s.nextn_predict_layers' is %u, and tensor "
+                      "'blk.%u.nextn.eh_proj.weight' is missing",
+                      l->arch, nextn, il);
+    }
+    l->il = -1;
+    if (any && !block_is_there(l, 0))
+        load_fail(l, LINNET_UNSUPPORTED,
+                  "this file holds the NextN block of a %s model without the model: open the file "
+                  "that has both",
+                  l->arch);
+}
 
 void read_facts(struct loader *l)
 {
@@ -13,35 +48,30 @@ void read_facts(struct loader *l)
     m->n_layer_all = key_u32(l, "block_count", 1, LIMIT_LAYERS);
     uint32_t nextn = key_u32_or(l, "nextn_predict_layers", 0, LIMIT_LAYERS, 0);
     if (nextn >= m->n_layer_all) {
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.nextn_predict_layers' is %u of %u layers",
-                  l->arch, nextn, m->n_layer_all);
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.nextn_predict_layers' is %u; it must be below "
+                  "'%s.block_count', %u",
+                  l->arch, nextn, l->arch, m->n_layer_all);
         nextn = 0;
     }
     m->n_layer = m->n_layer_all - nextn;
     m->d_model = key_u32(l, "embedding_length", 1, LIMIT_WIDTH);
     m->n_ctx_train = key_u32(l, "context_length", 1, INT32_MAX);
-    l->il = (int32_t)m->n_layer;
-    bool head = nextn && has(l, "nextn.eh_proj.weight");
-    l->il = 0;
-    if (head && !has(l, "attn_norm.weight"))
-        load_fail(l, LINNET_UNSUPPORTED,
-                  "this file holds the NextN block of a %s model without the model: open the file "
-                  "that has both",
-                  l->arch);
-    l->il = -1;
-    uint64_t rows = tensor_dim(l, "token_embd.weight", 1);
-    if (rows == 0 || rows > LIMIT_VOCAB)
-        load_fail(l, LINNET_FORMAT, "tensor 'token_embd.weight' is missing or has %llu rows",
-                  (unsigned long long)rows);
-    uint32_t n_vocab = key_u32_or(l, "vocab_size", 1, LIMIT_VOCAB, (uint32_t)rows);
+    check_nextn(l, nextn);
+    uint64_t n_rows = tensor_dim(l, "token_embd.weight", 1);
+    if (n_rows == 0 || n_rows > LIMIT_VOCAB)
+        load_fail(l, LINNET_FORMAT,
+                  "tensor 'token_embd.weight' is missing or has %llu rows; a %s file has 1 to %d",
+                  (unsigned long long)n_rows, l->arch, LIMIT_VOCAB);
+    uint32_t n_vocab = key_u32_or(l, "vocab_size", 1, LIMIT_VOCAB, (uint32_t)n_rows);
     const struct gguf_kv *tokens = gguf_find(l->g, "tokenizer.ggml.tokens");
-    if (l->status == LINNET_OK && (n_vocab != rows || (tokens && tokens->count > rows)))
+    if (l->status == LINNET_OK && (n_vocab != n_rows || (tokens && tokens->count > n_rows)))
         load_fail(l, LINNET_MISMATCH,
                   "the vocabulary has %llu tokens, '%s.vocab_size' says %u, 'token_embd.weight' "
                   "has %llu rows",
                   (unsigned long long)(tokens ? tokens->count : 0), l->arch, n_vocab,
-                  (unsigned long long)rows);
-    m->n_vocab = (uint32_t)rows;
+                  (unsigned long long)n_rows);
+    m->n_vocab = (uint32_t)n_rows;
 }
 
 void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h)
@@ -50,7 +80,7 @@ void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h
     for (uint32_t i = 0; i < n_layer; i++)
         h->n[i] = 1;
     if (!key_u32_each(l, "attention.head_count", n_layer, min, LIMIT_WIDTH, h->n))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.attention.head_count' is missing", l->arch);
+        key_u32(l, "attention.head_count", 1, LIMIT_WIDTH); /* missing, which is an error */
     for (uint32_t i = 0; i < n_layer; i++)
         h->n_kv[i] = h->n[i];
     key_u32_each(l, "attention.head_count_kv", n_layer, min, LIMIT_WIDTH, h->n_kv);
@@ -58,16 +88,20 @@ void read_heads(struct loader *l, uint32_t n_layer, bool hybrid, struct heads *h
         if (h->n_kv[i] == 0)
             continue;
         if (h->n[i] == 0 || h->n[i] % h->n_kv[i])
-            load_fail(l, LINNET_FORMAT, "layer %u: %u query heads do not divide into %u key heads",
-                      i, h->n[i], h->n_kv[i]);
+            load_fail(l, LINNET_FORMAT,
+                      "metadata keys '%s.attention.head_count' and '%s.attention.head_count_kv': "
+                      "%u query heads do not divide into %u key heads in layer %u",
+                      l->arch, l->arch, h->n[i], h->n_kv[i], i);
         widest = widest ? widest : h->n[i];
     }
     uint32_t d_head = widest ? l->m->facts.d_model / widest : 0;
     h->d_k = key_u32_or(l, "attention.key_length", 1, LIMIT_WIDTH, d_head);
     h->d_v = key_u32_or(l, "attention.value_length", 1, LIMIT_WIDTH, d_head);
     if (widest && (h->d_k == 0 || h->d_v == 0))
-        load_fail(l, LINNET_FORMAT, "%u heads leave no width for a head of %u", widest,
-                  l->m->facts.d_model);
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.attention.head_count' is %u, which leaves no width for a head "
+                  "of '%s.embedding_length' %u",
+                  l->arch, widest, l->arch, l->m->facts.d_model);
 }
 
 struct attn_desc attn_plain(const struct heads *h, uint32_t il)
@@ -95,20 +129,9 @@ void read_pattern(struct loader *l, uint32_t n_layer, uint32_t period, uint32_t 
         windowed[i] = period == 0 || i % period < period - 1;
 }
 
-float key_factor(struct loader *l, const char *key)
-{
-    float f = key_f32_or(l, key, 0.0f);
-    return f == 0.0f ? 1.0f : f;
-}
-
 float softcap_key(struct loader *l, const char *key, float absent)
 {
-    if (absent < 0.0f)
-        return 0.0f;
-    float cap = key_f32_or(l, key, absent);
-    if (cap < 0.0f)
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.%s' is negative", l->arch, key);
-    return cap;
+    return absent < 0.0f ? 0.0f : key_cap(l, key, absent);
 }
 
 struct view rms_norm(struct loader *l, const char *name, struct view x, float eps)

@@ -26,7 +26,7 @@ struct deepseek {
 
 static void read_rope(struct loader *l, const struct family *f, struct mla_desc *d)
 {
-    float base = key_f32_or(l, "rope.freq_base", 10000.0f);
+    float base = key_rope_base(l, "rope.freq_base", 10000.0f);
     struct rope_scaling s = rope_scaling_read(l, f->yarn_keys);
     if (s.kind == SCALING_YARN) {
         float m = s.log_mul != 0.0f ? 10.0f * s.log_mul : 1.0f;
@@ -35,7 +35,7 @@ static void read_rope(struct loader *l, const struct family *f, struct mla_desc 
     }
     d->rope = f->pairs;
     d->table = rope_resolve(l, d->d_rope, base, &s, NULL, NULL, s.log_mul != 0.0f ? 1.0f : 0.0f);
-    d->temp_scale = key_f32_or(l, "attention.temperature_scale", 0.0f);
+    d->temp_scale = key_scale_or_0(l, "attention.temperature_scale", 0.0f);
     d->temp_period = (float)key_u32_or(l, "attention.temperature_length", 1, INT32_MAX, 1);
     if (d->temp_scale != 0.0f)
         key_u32(l, "attention.temperature_length", 1, INT32_MAX);
@@ -71,12 +71,18 @@ void build_deepseek2(struct loader *l, const struct family *f)
     d.eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     d.mla = mla_read(l, d.eps);
     read_rope(l, f, &d.mla);
-    key_ignore(
-        l, "attention.head_count_kv"); /* 1 or head_count: an age of the file, not of the model */
+    /* 1 or head_count: an age of the file, not of the model */
+    uint32_t n_kv = key_u32_or(l, "attention.head_count_kv", 1, LIMIT_HEADS, 1);
+    if (n_kv != 1 && n_kv != d.mla.n_head)
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.attention.head_count_kv' is %u; it must be 1 or "
+                  "'%s.attention.head_count', %u",
+                  l->arch, n_kv, l->arch, d.mla.n_head);
     d.moe.gating = router_when_absent(m, f->moe->gating);
     d.n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
-    d.d_ff = d.n_lead ? key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH) : 0;
-    key_ignore(l, "feed_forward_length");
+    d.d_ff = key_u32_or(l, "feed_forward_length", 0, LIMIT_WIDTH, 0);
+    if (d.n_lead)
+        d.d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
     const struct head_desc head = plain_head(f, "output_norm", d.eps);
     if (l->draft) {
         build_nextn(l, &head, layer, &d);

@@ -32,10 +32,13 @@ static void read_windows(struct loader *l, struct dense *d)
     const char *key = "attention.sliding_window", *pattern = "attention.sliding_window_pattern";
     uint32_t absent =
         f->window == WINDOW_DEFAULT_4096 || f->window == WINDOW_IF_64_LAYERS ? 4096 : 0;
-    uint32_t w = f->window == WINDOW_REQUIRED ? key_u32(l, key, 1, INT32_MAX)
-                                              : key_u32_or(l, key, 0, INT32_MAX, absent);
+    uint32_t w = 0;
     if (f->window == WINDOW_NEVER || (f->window == WINDOW_IF_64_LAYERS && d->n_layer != 64))
-        w = 0;
+        key_ignore(l, key);
+    else if (f->window == WINDOW_REQUIRED)
+        w = key_u32(l, key, 1, INT32_MAX);
+    else /* by key: 0 means what the key's absence means */
+        w = key_u32_or(l, key, absent ? 1 : 0, INT32_MAX, absent);
     d->window = w;
     key_ignore(l, pattern);
     if (w == 0)
@@ -46,22 +49,22 @@ static void read_windows(struct loader *l, struct dense *d)
 static void read_rope(struct loader *l, struct dense *d)
 {
     const struct family *f = d->f;
-    float base = key_f32_or(l, "rope.freq_base", 10000.0f);
+    float base = key_rope_base(l, "rope.freq_base", 10000.0f);
     bool own_base =
         f->window_rope == WINDOW_ROPE_OWN_BASE || f->window_rope == WINDOW_ROPE_OWN_BASE_SCALED;
-    float base_window = key_f32_or(l, "rope.freq_base_swa",
-                                   f->window_rope == WINDOW_ROPE_OWN_BASE ? 10000.0f : base);
+    float base_window = key_rope_base(l, "rope.freq_base_swa",
+                                      f->window_rope == WINDOW_ROPE_OWN_BASE ? 10000.0f : base);
     struct rope_scaling scaling = rope_scaling_read(l, f->yarn_keys);
     uint32_t n_rot = key_u32_or(l, "rope.dimension_count", 0, LIMIT_WIDTH, d->heads.d_k);
     uint32_t sections[2] = {0, 0};
     key_u32_each(l, "rope.dimension_sections", 2, 0, LIMIT_WIDTH, sections);
     d->pairs = f->sections_neox && sections[0] && sections[1] ? ROPE_NEOX : f->pairs;
     float log_mul = f->yarn_log_mul ? scaling.log_mul : 0.0f;
-    float alpha = f->rope_alpha ? key_f32_or(l, "rope.scaling.alpha", 0.0f) : 0.0f;
+    float alpha = f->rope_alpha ? key_scale_or_0(l, "rope.scaling.alpha", 0.0f) : 0.0f;
     if (alpha > 0.0f && d->heads.d_k > 2)
         base *= powf(alpha, (float)d->heads.d_k / (float)(d->heads.d_k - 2));
     if (f->temperature) {
-        d->temp_scale = key_f32_or(l, "attention.temperature_scale", 0.0f);
+        d->temp_scale = key_scale_or_0(l, "attention.temperature_scale", 0.0f);
         d->temp_period = (float)scaling.n_ctx_orig;
     }
     if (f->pairs == ROPE_NONE || f->rotates == ROTATES_NEVER)
@@ -72,11 +75,11 @@ static void read_rope(struct loader *l, struct dense *d)
                   n_rot, d->heads.d_k);
         return;
     }
-    const float *factors = vec_opt(l, "rope_freqs.weight", n_rot / 2);
+    const float *factors = rope_factors(l, "rope_freqs.weight", n_rot / 2);
     const float *long_factors = NULL;
     if (!factors) {
-        factors = vec_opt(l, "rope_factors_short.weight", n_rot / 2);
-        long_factors = vec_opt(l, "rope_factors_long.weight", n_rot / 2);
+        factors = rope_factors(l, "rope_factors_short.weight", n_rot / 2);
+        long_factors = rope_factors(l, "rope_factors_long.weight", n_rot / 2);
     }
     d->rope = rope_resolve(l, n_rot, base, &scaling, factors, long_factors, log_mul);
     d->rope_window = d->rope;
@@ -95,11 +98,8 @@ static void read_scores(struct loader *l, struct dense *d)
                                                                      : 0;
     bool model = of_model && d->n_layer == of_model;
     d->score_scale = 1.0f / sqrtf((float)(model ? d->d_model / d->heads.n[0] : d->heads.d_k));
-    if (d->f->scales == SCALES_GRANITE) {
-        float s = key_f32_or(l, "attention.scale", 0.0f);
-        if (s != 0.0f)
-            d->score_scale = s;
-    }
+    if (d->f->scales == SCALES_GRANITE)
+        d->score_scale = key_scale_or_0(l, "attention.scale", d->score_scale);
     d->attn_softcap = softcap_key(l, "attn_logit_softcapping", d->f->attn_softcap);
 }
 
@@ -141,10 +141,26 @@ static struct view attention(struct loader *l, const struct dense *d, uint32_t i
                            x);
 }
 
+/* By the key of leading dense layers where the family has it, else by the tensors: a layer of a
+ * file with experts is dense only if it has a dense feed-forward. */
+static bool is_mixture(struct loader *l, const struct dense *d, uint32_t il)
+{
+    if (!d->f->moe || d->f->lead_dense)
+        return d->f->moe && il >= d->n_lead;
+    bool mixture = has(l, "ffn_gate_inp.weight") ||
+                   (!has(l, "ffn_up.weight") && key_u32_or(l, "expert_count", 0, LIMIT_EXPERTS, 0));
+    if (mixture != (il >= d->n_lead) && key_present(l, "leading_dense_block_count"))
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.leading_dense_block_count' is %u, and tensor "
+                  "'blk.%u.ffn_gate_inp.weight' is %s",
+                  l->arch, d->n_lead, il, mixture ? "there" : "missing");
+    return mixture;
+}
+
 static struct view feed_forward(struct loader *l, const struct dense *d, uint32_t il, struct view x)
 {
     const struct family *f = d->f;
-    if (f->moe && (f->lead_dense ? il >= d->n_lead : has(l, "ffn_gate_inp.weight")))
+    if (is_mixture(l, d, il))
         return block_moe(l, f->moe, x);
     if (d->d_ff[il] == 0)
         load_fail(l, LINNET_FORMAT,
@@ -208,17 +224,16 @@ static float embedding_scale(struct loader *l, const struct dense *d)
         return sqrtf((float)d->d_model);
     if (d->f->scales != SCALES_GRANITE)
         return 1.0f;
-    return key_factor(l, "embedding_scale");
+    return key_scale_or_0(l, "embedding_scale", 1.0f);
 }
 
 static float logit_multiplier(struct loader *l, const struct dense *d)
 {
     if (d->f->scales == SCALES_GRANITE)
-        return 1.0f /
-               key_f32(l, "logit_scale"); /* 0 gives infinite logits, which samplers refuse */
+        return 1.0f / key_f32(l, "logit_scale", SCALE_MIN, SCALE_MAX);
     if (d->f->scales != SCALES_COHERE)
         return 1.0f;
-    return key_factor(l, "logit_scale");
+    return key_scale_or_0(l, "logit_scale", 1.0f);
 }
 
 /* Keys that converters write and that mean nothing: the tensors decide, or the number is fixed
@@ -232,6 +247,19 @@ static void skip_dead_keys(struct loader *l)
         key_ignore(l, "attention.scale");
 }
 
+/* gpt-oss: a head is rope.dimension_count wide; keys that repeat it must say the same. */
+static void head_is_rotated(struct loader *l, struct heads *h)
+{
+    uint32_t n_rot = key_u32_or(l, "rope.dimension_count", 1, LIMIT_WIDTH, h->d_k);
+    static const char *const keys[] = {"attention.key_length", "attention.value_length"};
+    for (size_t i = 0; i < 2; i++)
+        if (key_u32_or(l, keys[i], 1, LIMIT_WIDTH, n_rot) != n_rot)
+            load_fail(l, LINNET_FORMAT,
+                      "metadata keys '%s.%s' and '%s.rope.dimension_count' (%u) must be equal",
+                      l->arch, keys[i], l->arch, n_rot);
+    h->d_k = h->d_v = n_rot;
+}
+
 static void read_all(struct loader *l, struct dense *d)
 {
     const struct family *f = d->f;
@@ -243,17 +271,14 @@ static void read_all(struct loader *l, struct dense *d)
                                             : "attention.layer_norm_epsilon");
     read_heads(l, d->n_layer, false, &d->heads);
     if (f->n_rot_is_head)
-        d->heads.d_k = d->heads.d_v =
-            key_u32_or(l, "rope.dimension_count", 1, LIMIT_WIDTH, d->heads.d_k);
+        head_is_rotated(l, &d->heads);
     key_u32_each(l, "feed_forward_length", d->n_layer, 0, LIMIT_WIDTH, d->d_ff);
     read_windows(l, d);
     read_rope(l, d);
     read_scores(l, d);
-    d->residual_scale = f->scales == SCALES_GRANITE ? key_factor(l, "residual_scale") : 1.0f;
-    if (f->lead_dense)
-        d->n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
-    else
-        key_ignore(l, "leading_dense_block_count");
+    d->residual_scale =
+        f->scales == SCALES_GRANITE ? key_scale_or_0(l, "residual_scale", 1.0f) : 1.0f;
+    d->n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
     d->place = f->place;
     if (f->place == PLACE_BY_FFN_NORM) {
         l->il = 0;

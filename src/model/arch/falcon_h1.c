@@ -19,6 +19,7 @@ void build_falcon_h1(struct loader *l, const struct family *f)
     read_heads(l, m->n_layer, false, &heads);
     const struct rope_table *rope = rope_read(l, heads.d_k);
     struct mamba_desc mamba = mamba2_read(l, eps);
+    mamba.norm_optional = true; /* some sizes have none */
     struct ffn_desc ffn = {
         .kind = f->ffn, .suffix = "", .d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH)};
     struct view x = plan_embed(p, mat(l, "token_embd", m->n_vocab, m->d_model));

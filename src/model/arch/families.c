@@ -9,6 +9,7 @@
 
 /* Softmax over all experts, chosen weights always renormalised (A6.3). */
 static const struct moe_family moe_mixtral = {
+    .width_key = "feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = false,
     .normalise = ALWAYS,
@@ -22,6 +23,7 @@ static const struct moe_family moe_mixtral = {
 };
 /* B9.7; the shared expert has a gate of its own (B9.5). */
 static const struct moe_family moe_qwen2 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = false,
     .normalise = NEVER,
@@ -35,6 +37,7 @@ static const struct moe_family moe_qwen2 = {
 };
 /* B9.7. */
 static const struct moe_family moe_qwen3 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = false,
     .normalise = ALWAYS,
@@ -48,6 +51,7 @@ static const struct moe_family moe_qwen3 = {
 };
 /* B9.7, B43.4. */
 static const struct moe_family moe_qwen3next = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = false,
     .normalise = ALWAYS,
@@ -61,6 +65,7 @@ static const struct moe_family moe_qwen3next = {
 };
 /* F8.4. */
 static const struct moe_family moe_granite = {
+    .width_key = "feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = false,
     .normalise = ALWAYS,
@@ -74,6 +79,7 @@ static const struct moe_family moe_granite = {
 };
 /* F14.1. */
 static const struct moe_family moe_minimax = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SIGMOID,
     .gating_key = true,
     .normalise = ALWAYS,
@@ -87,6 +93,7 @@ static const struct moe_family moe_minimax = {
 };
 /* B9.7. */
 static const struct moe_family moe_glm4 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SIGMOID,
     .gating_key = true,
     .normalise = BY_KEY,
@@ -100,6 +107,7 @@ static const struct moe_family moe_glm4 = {
 };
 /* F15.4, F15.5. */
 static const struct moe_family moe_gpt_oss = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SOFTMAX_OF_CHOSEN,
     .gating_key = false,
     .normalise = NEVER,
@@ -113,6 +121,7 @@ static const struct moe_family moe_gpt_oss = {
 };
 /* A44.3: no key decides. */
 static const struct moe_family moe_hunyuan = {
+    .width_key = "feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = false,
     .normalise = ALWAYS,
@@ -126,6 +135,7 @@ static const struct moe_family moe_hunyuan = {
 };
 /* A44.4. */
 static const struct moe_family moe_hy_v3 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SIGMOID,
     .gating_key = true,
     .normalise = BY_KEY,
@@ -139,6 +149,7 @@ static const struct moe_family moe_hy_v3 = {
 };
 /* A44.6, B11.4. */
 static const struct moe_family moe_bailing2 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = true,
     .normalise = BY_KEY,
@@ -152,6 +163,7 @@ static const struct moe_family moe_bailing2 = {
 };
 /* A44.7: renormalised whatever the key says. */
 static const struct moe_family moe_kimi_linear = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SIGMOID,
     .gating_key = true,
     .normalise = ALWAYS,
@@ -165,6 +177,7 @@ static const struct moe_family moe_kimi_linear = {
 };
 /* A31.4, A31.6. */
 static const struct moe_family moe_kimi_k3 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SIGMOID,
     .gating_key = true,
     .normalise = BY_KEY,
@@ -178,6 +191,7 @@ static const struct moe_family moe_kimi_k3 = {
 };
 /* G1, G2. */
 static const struct moe_family moe_bailing3 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SIGMOID,
     .gating_key = true,
     .normalise = BY_KEY,
@@ -191,6 +205,7 @@ static const struct moe_family moe_bailing3 = {
 };
 /* F17.1. */
 static const struct moe_family moe_lfm2 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SIGMOID,
     .gating_key = true,
     .normalise = ALWAYS,
@@ -205,6 +220,7 @@ static const struct moe_family moe_lfm2 = {
 
 /* A9, B11. */
 static const struct moe_family moe_deepseek2 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = true,
     .normalise = BY_KEY,
@@ -218,6 +234,7 @@ static const struct moe_family moe_deepseek2 = {
 };
 /* F22.1, F22.2. */
 static const struct moe_family moe_nemotron = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SIGMOID,
     .gating_key = false,
     .normalise = BY_KEY,
@@ -231,6 +248,7 @@ static const struct moe_family moe_nemotron = {
 };
 /* B16.4; the dense feed-forward is the shared expert. */
 static const struct moe_family moe_gemma4 = {
+    .width_key = "expert_feed_forward_length",
     .gating = ROUTER_SOFTMAX,
     .gating_key = false,
     .normalise = ALWAYS,

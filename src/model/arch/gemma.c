@@ -32,10 +32,10 @@ static void read_rotation(struct loader *l, struct gemma_attention *g)
             load_fail(l, LINNET_FORMAT,
                       "metadata key '%s.rope.dimension_count%s' is %u, more than a head's %u",
                       l->arch, i ? "_swa" : "", n_rot[i], g->d_head[i]);
-    float base = key_f32_or(l, "rope.freq_base", 10000.0f),
-          base_swa = key_f32_or(l, "rope.freq_base_swa", 10000.0f);
+    float base = key_rope_base(l, "rope.freq_base", 10000.0f),
+          base_swa = key_rope_base(l, "rope.freq_base_swa", 10000.0f);
     g->rope[0] = rope_resolve(l, n_rot[0], base, &scaling,
-                              vec_opt(l, "rope_freqs.weight", n_rot[0] / 2), NULL, 0.0f);
+                              rope_factors(l, "rope_freqs.weight", n_rot[0] / 2), NULL, 0.0f);
     g->rope[1] = rope_resolve(l, n_rot[1], base_swa, NULL, NULL, NULL, 0.0f);
 }
 
@@ -71,10 +71,11 @@ static uint32_t source(struct loader *l, const struct gemma_attention *g, uint32
 {
     uint32_t from = g->windowed[il] ? g->n_own - 2 : g->n_own - 1;
     if (g->windowed[from] != g->windowed[il] || g->heads.n[il] % g->heads.n_kv[from])
-        load_fail(l, LINNET_FORMAT,
-                  "layer %u has no keys of its own and cannot read those of layer %u: window or "
-                  "heads differ",
-                  il, from);
+        load_fail(
+            l, LINNET_FORMAT,
+            "metadata key '%s.attention.shared_kv_layers' leaves layer %u without keys of its "
+            "own, and it cannot read those of layer %u: window or heads differ",
+            l->arch, il, from);
     return from;
 }
 

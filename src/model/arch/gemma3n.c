@@ -25,7 +25,7 @@ static void read_sparsity(struct loader *l, struct gemma3n *g)
 {
     for (uint32_t i = 0; i < g->n_layer; i++)
         g->sparsity[i] = i < 10 ? 1.6448533535003662f : -INFINITY;
-    key_f32_each(l, "activation_sparsity_scale", g->n_layer, g->sparsity);
+    key_f32_each(l, "activation_sparsity_scale", g->n_layer, -INFINITY, FLT_MAX, g->sparsity);
 }
 
 static void read_all(struct loader *l, struct gemma3n *g)

@@ -26,8 +26,8 @@ static void read_all(struct loader *l, struct granite *g)
     read_heads(l, l->m->facts.n_layer, true, &g->heads);
     g->mamba = mamba2_read(l, g->eps);
     g->d_ff = key_u32_or(l, "feed_forward_length", 0, LIMIT_WIDTH, 0);
-    g->residual = key_factor(l, "residual_scale");
-    g->score_scale = key_f32_or(l, "attention.scale", 0.0f);
+    g->residual = key_scale_or_0(l, "residual_scale", 1.0f);
+    g->score_scale = key_scale_or_0(l, "attention.scale", 0.0f);
     if (!key_bool_or(l, "rope.scaling.finetuned", true))
         rope_ignore(l);
     else
@@ -50,7 +50,7 @@ static struct view feed_forward(struct loader *l, const struct granite *g, struc
         return block_moe(l, g->f->moe, h);
     if (g->d_ff == 0)
         key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
-    moe_ignore(l);
+    moe_none(l);
     return block_ffn(l, &(struct ffn_desc){.kind = g->f->ffn, .d_ff = g->d_ff, .suffix = ""}, h);
 }
 
@@ -66,7 +66,7 @@ void build_granite_hybrid(struct loader *l, const struct family *f)
     read_all(l, &g);
     const struct model_facts *m = &l->m->facts;
     struct view x = plan_embed(l->p, mat(l, "token_embd", m->n_vocab, m->d_model));
-    plan_scale(l->p, x, key_factor(l, "embedding_scale"));
+    plan_scale(l->p, x, key_scale_or_0(l, "embedding_scale", 1.0f));
     for (uint32_t il = 0; il < m->n_layer && l->status == LINNET_OK; il++) {
         l->il = (int32_t)il;
         plan_begin_layer(l->p, l->il, x);
@@ -81,7 +81,7 @@ void build_granite_hybrid(struct loader *l, const struct family *f)
                                    .norm_bias = f->norm_bias,
                                    .eps = g.eps,
                                    .tie = f->tie,
-                                   .logit_mul = 1.0f / key_factor(l, "logit_scale"),
+                                   .logit_mul = 1.0f / key_scale_or_0(l, "logit_scale", 1.0f),
                                    .softcap = 0.0f},
                x);
 }

@@ -48,8 +48,9 @@ static bool read_common(struct loader *l, struct kimi *m)
     m->kda.n_taps = key_u32(l, "ssm.conv_kernel", 2, LIMIT_CONV);
     m->kda.eps = m->eps;
     m->n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
-    m->d_ff = m->n_lead ? key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH) : 0;
-    key_ignore(l, "feed_forward_length");
+    m->d_ff = key_u32_or(l, "feed_forward_length", 0, LIMIT_WIDTH, 0);
+    if (m->n_lead)
+        m->d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
     if (m->n_lead < m->n_layer)
         key_u32(l, "expert_gating_func", 1, 4);
     return l->status == LINNET_OK;
@@ -57,11 +58,7 @@ static bool read_common(struct loader *l, struct kimi *m)
 
 static void read_lower_bound(struct loader *l, struct kimi *m)
 {
-    m->kda.lower_bound = key_f32(l, "kda.gate_lower_bound");
-    if (!(m->kda.lower_bound < 0.0f))
-        load_fail(l, LINNET_FORMAT,
-                  "metadata key '%s.kda.gate_lower_bound' is %g; it must be below 0", l->arch,
-                  (double)m->kda.lower_bound);
+    m->kda.lower_bound = key_f32(l, "kda.gate_lower_bound", -SCALE_MAX, BELOW_0);
 }
 
 static void read_kimi(struct loader *l, struct kimi *m)
@@ -75,12 +72,8 @@ static void read_kimi(struct loader *l, struct kimi *m)
 static void read_k3(struct loader *l, struct kimi *m)
 {
     read_kimi(l, m);
-    m->moe.experts.f = key_f32(l, "activation.situ_beta");
-    m->moe.experts.f2 = key_f32(l, "activation.situ_linear_beta");
-    if (!(m->moe.experts.f > 0.0f))
-        load_fail(l, LINNET_FORMAT,
-                  "metadata key '%s.activation.situ_beta' is %g; it must be above 0", l->arch,
-                  (double)m->moe.experts.f);
+    m->moe.experts.f = key_f32(l, "activation.situ_beta", SCALE_MIN, SCALE_MAX);
+    m->moe.experts.f2 = key_f32(l, "activation.situ_linear_beta", 0.0f, SCALE_MAX);
     m->moe.shared = m->moe.experts;
     m->moe.d_latent = key_u32_or(l, "expert_latent_length", 0, LIMIT_WIDTH, 0);
     m->moe.latent = "routed";
@@ -100,8 +93,8 @@ static void read_ling3(struct loader *l, struct kimi *m)
     m->mla.gate = MLA_GATE_HEAD;
     m->mla.rope = m->f->pairs;
     m->mla.table = rope_read(l, m->mla.d_rope);
-    key_f32_each(l, "swiglu_clamp_exp", m->n_layer, m->clamp);
-    key_f32_each(l, "swiglu_clamp_shexp", m->n_layer, m->clamp_shared);
+    key_f32_each(l, "swiglu_clamp_exp", m->n_layer, 0.0f, FLT_MAX, m->clamp);
+    key_f32_each(l, "swiglu_clamp_shexp", m->n_layer, 0.0f, FLT_MAX, m->clamp_shared);
 }
 
 /* A limit this small means none (specification X11). */

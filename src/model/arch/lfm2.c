@@ -24,7 +24,7 @@ static void read_all(struct loader *l, struct lfm2 *d)
     d->eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     read_heads(l, d->n_layer, true, &d->heads);
     d->rope = rope_read(l, d->heads.d_k);
-    d->n_taps = key_u32(l, "shortconv.l_cache", 1, LIMIT_WIDTH);
+    d->n_taps = key_u32(l, "shortconv.l_cache", 1, LIMIT_CONV);
     d->d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
     d->n_lead = d->n_layer;
     if (d->f->moe)
@@ -45,7 +45,7 @@ static struct view short_conv(struct loader *l, const struct lfm2 *d, struct vie
         p, "conv_in", mat(l, "shortconv.in_proj", width_mul(l, "convolution", n, 3), n), NULL, h);
     struct view b = view_part(all, 0, n), c = view_part(all, n, n), u = view_part(all, 2 * n, n);
     plan_mul(p, b, b, u);
-    const float *taps = vec(l, "shortconv.conv.weight", (size_t)n * d->n_taps);
+    const float *taps = vec_rows(l, "shortconv.conv.weight", n, d->n_taps);
     struct view y = plan_conv(
         p, "conv", &(struct conv_step){.n_taps = d->n_taps, .silu = false, .weight = taps}, b);
     plan_mul(p, y, y, c);

@@ -6,10 +6,10 @@
 static void build(struct loader *l, const struct family *f, bool second)
 {
     read_facts(l);
-    key_ignore(l, "attention.head_count");
-    key_ignore(l, "feed_forward_length");
     float eps = key_eps(l, "attention.layer_norm_rms_epsilon");
     struct mamba_desc d = second ? mamba2_read(l, eps) : mamba_read(l, eps);
+    key_u32_or(l, "attention.head_count", 0, 0, 0); /* required by writers, and always 0 */
+    key_u32_or(l, "feed_forward_length", 0, 0, 0);
     struct view x =
         plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, l->m->facts.d_model));
     for (uint32_t il = 0; il < l->m->facts.n_layer && l->status == LINNET_OK; il++) {

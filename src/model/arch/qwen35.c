@@ -56,12 +56,23 @@ static void read_gdn(struct loader *l, struct qwen35 *m, const struct layout *la
 
 /* Sections give pairs of dimensions the position in time, row or column of an image (A13.6). A
  * token of a text has the same in all, so that they change nothing. */
-static void read_sections(struct loader *l)
+static void read_sections(struct loader *l, uint32_t n_rot)
 {
-    uint32_t sections[4];
-    if (!key_u32_each(l, "rope.dimension_sections", 4, 0, LIMIT_WIDTH, sections))
-        load_fail(l, LINNET_FORMAT, "metadata key '%s.rope.dimension_sections' is missing",
-                  l->arch);
+    uint32_t sections[4], sum = 0;
+    if (!key_u32_each(l, "rope.dimension_sections", 4, 0, LIMIT_WIDTH, sections)) {
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.rope.dimension_sections' is missing, and every %s file must "
+                  "have it",
+                  l->arch, l->arch);
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        sum += sections[i];
+    if (sum != n_rot / 2)
+        load_fail(l, LINNET_FORMAT,
+                  "metadata key '%s.rope.dimension_sections' has %u pairs; it must have those of "
+                  "'%s.rope.dimension_count', %u",
+                  l->arch, sum, l->arch, n_rot / 2);
 }
 
 static void read_attention(struct loader *l, struct qwen35 *m, const struct family *f,
@@ -79,7 +90,7 @@ static void read_attention(struct loader *l, struct qwen35 *m, const struct fami
             l->arch, d->d_k, d->d_v);
     uint32_t n_rot = key_u32_or(l, "rope.dimension_count", 1, d->d_k ? d->d_k : 1, d->d_k);
     struct rope_scaling scaling = rope_scaling_read(l, f->yarn_keys);
-    d->table = rope_resolve(l, n_rot, key_f32_or(l, "rope.freq_base", 10000.0f), &scaling, NULL,
+    d->table = rope_resolve(l, n_rot, key_rope_base(l, "rope.freq_base", 10000.0f), &scaling, NULL,
                             NULL, 0.0f);
     d->rope = f->pairs;
     d->qk_norm = f->qk_norm;
@@ -88,7 +99,7 @@ static void read_attention(struct loader *l, struct qwen35 *m, const struct fami
     d->gated = true;
     d->scale = 1.0f / sqrtf((float)d->d_k);
     if (layout->sections)
-        read_sections(l);
+        read_sections(l, n_rot);
 }
 
 static struct view attention(struct loader *l, const struct qwen35 *m, uint32_t il, struct view h)
@@ -139,7 +150,7 @@ static void build(struct loader *l, const struct family *f, const struct layout 
     read_gdn(l, m, layout);
     read_attention(l, m, f, layout);
     if (f->moe)
-        key_ignore(l, "feed_forward_length");
+        key_u32_or(l, "feed_forward_length", 0, LIMIT_WIDTH, 0); /* of no layer */
     else
         m->d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
     const struct head_desc head = plain_head(f, "output_norm", m->eps);

@@ -42,7 +42,7 @@ static void outer(struct loader *l, const struct rwkv *r, const char *w2, const 
 enum { MIX_R, MIX_W, MIX_K, MIX_V, MIX_A, MIX_G, MIX_COUNT };
 static struct view mixtures(struct loader *l, const struct rwkv *r, struct view h)
 {
-    const float *mu = vec(l, "time_mix_lerp_fused.weight", (size_t)MIX_COUNT * r->d);
+    const float *mu = vec_rows(l, "time_mix_lerp_fused.weight", MIX_COUNT, r->d);
     struct view before = plan_shift(l->p, "before", h);
     struct view x = plan_new(l->p, "mixed", width_mul(l, "mixtures", MIX_COUNT, r->d));
     for (uint32_t i = 0; mu && i < MIX_COUNT; i++)
@@ -139,8 +139,8 @@ static struct rwkv read_all(struct loader *l)
     r.rank_a = key_u32(l, "attention.iclr_lora_rank", 1, LIMIT_WIDTH);
     r.rank_v = key_u32(l, "attention.value_residual_mix_lora_rank", 1, LIMIT_WIDTH);
     r.rank_g = key_u32(l, "attention.gate_lora_rank", 1, LIMIT_WIDTH);
-    key_u32_or(l, "token_shift_count", 2, 2, 2); /* other numbers are other models */
-    key_ignore(l, "attention.head_count");
+    key_u32_or(l, "token_shift_count", 2, 2, 2);    /* other numbers are other models */
+    key_u32_or(l, "attention.head_count", 0, 0, 0); /* required by writers, and always 0 */
     if (r.d % r.d_head)
         load_fail(l, LINNET_FORMAT,
                   "metadata key '%s.wkv.head_size' is %u and does not divide the width %u", l->arch,
