@@ -380,22 +380,6 @@ static void finish(const struct matmul *job, size_t tile, size_t j, const float 
         v_store(y, v);
 }
 
-/* Rows of Y are far apart: ask for the lines of a row some rows ahead. */
-static void finish_tiles(const struct matmul *job, size_t tile, size_t n_tiles, size_t j0, size_t n,
-                         const struct scratch *t)
-{
-    enum { AHEAD = 16 };
-    for (size_t j = 0; j < n; j++) {
-        if (j + AHEAD < n) {
-            const float *y = job->y + matmul_y_row(job, j0 + j + AHEAD) * job->y_stride;
-            for (size_t i = 0; i < n_tiles; i++)
-                __builtin_prefetch(y + (tile + i) * TILE, 1);
-        }
-        for (size_t i = 0; i < n_tiles; i++)
-            finish(job, tile + i, j0 + j, t->sums[i][j]);
-    }
-}
-
 /* Blocks [b0, b0 + n) of a tile, packed to `copy` first when the matrix is not. */
 static struct source source_at(const struct matrix *w, const struct tile_layout *l, size_t tile,
                                size_t b0, size_t n, uint8_t *copy)
@@ -432,53 +416,102 @@ static void unpack_span(const struct matmul *job, const struct tile_layout *l, c
     }
 }
 
-/* Ask for what the next block of columns needs from the second-level cache. */
-INLINE void fetch_block(const struct matmul *job, size_t span, size_t j0, size_t n, size_t n_tiles,
-                        float (*sums)[TILE])
+/* The products of tiles [tile, tile + n_tiles) with columns [j0, j0 + n). */
+struct pass {
+    const struct matmul *job;
+    const struct form *f;
+    size_t tile, n_tiles, j0, n;
+    struct scratch *t;
+};
+
+/* A span of W: its index, its groups, and whether sums are complete after it. */
+struct part {
+    size_t span, n_groups;
+    bool last;
+    const uint8_t *next[TILES]; /* bytes that are unpacked after this span, or NULL */
+    size_t next_size, next_step;
+};
+
+/* Ask for columns [j, j + n) of X, their sums, the rows of Y they will go to, and a share of the
+ * weights of the next span: a product alone keeps no memory busy. */
+INLINE void fetch_block(const struct pass *p, const struct part *part, size_t j, size_t n)
 {
-    for (size_t c = 0; c < n; c++) {
-        const char *x = (const char *)(act_row(job->x, matmul_x_row(job, j0 + c)) + span);
+    const struct matmul *job = p->job;
+    for (size_t c = j; c < j + n; c++) {
+        const struct act_span *x = act_row(job->x, matmul_x_row(job, p->j0 + c)) + part->span;
         UNROLL
-        for (size_t line = 0; line < sizeof(struct act_span); line += 64)
-            __builtin_prefetch(x + line);
-        for (size_t i = 0; i < n_tiles; i++)
-            __builtin_prefetch(sums[i * CHUNK + c], 1);
+        for (size_t line = 0; line < sizeof *x; line += 64)
+            __builtin_prefetch((const char *)x + line);
+        for (size_t i = 0; i < p->n_tiles; i++)
+            __builtin_prefetch(p->t->sums[i][c], 1);
+        if (part->last) {
+            const float *y = job->y + matmul_y_row(job, p->j0 + c) * job->y_stride;
+            for (size_t i = 0; i < p->n_tiles; i++)
+                __builtin_prefetch(y + (p->tile + i) * TILE, 1);
+        }
     }
 }
 
-/* Quantised weights, columns [j0, j0 + n), tiles [tile, tile + n_tiles). */
-static void many_columns(const struct matmul *job, const struct form *f, size_t tile,
-                         size_t n_tiles, size_t j0, size_t n, struct scratch *t)
+INLINE void fetch_weights(const struct pass *p, const struct part *part, size_t block)
 {
-    const struct matrix *w = job->w;
+    const size_t from = block * part->next_step, to = from + part->next_step;
+    for (size_t i = 0; i < p->n_tiles; i++)
+        for (size_t at = from; part->next[i] && at < to && at < part->next_size; at += 64)
+            __builtin_prefetch(part->next[i] + at, 0, 2);
+}
+
+/* All columns with a span of W that is unpacked. */
+static void span_columns(const struct pass *p, const struct part *part)
+{
+    const product_table *products = int_products(p->f);
+    struct scratch *t = p->t;
+    const size_t size = block_size(p->n);
+    for (size_t j = 0, n, block = 0; j < p->n; j += n, block++) {
+        n = p->n - j < size ? p->n - j : size;
+        const int8_t *x[BLOCK];
+        for (size_t c = 0; c < n; c++) {
+            const size_t row = matmul_x_row(p->job, p->j0 + j + c);
+            const struct act_span *span = act_row(p->job->x, row) + part->span;
+            x[c] = span->q;
+            prepare(&t->column[c], span, p->f);
+        }
+        const size_t next = j + n;
+        fetch_block(p, part, next, p->n - next < size ? p->n - next : size);
+        fetch_weights(p, part, block);
+        for (size_t i = 0; i < p->n_tiles; i += PAIR) {
+            const size_t m = p->n_tiles - i < PAIR ? p->n_tiles - i : PAIR;
+            (*products)[m - 1][n - 1](&t->span[i], x, t->column, part->n_groups, &t->sums[i][j]);
+        }
+        for (size_t c = j; part->last && c < next; c++)
+            for (size_t i = 0; i < p->n_tiles; i++)
+                finish(p->job, p->tile + i, p->j0 + c, t->sums[i][c]);
+    }
+}
+
+/* Quantised weights. */
+static void many_columns(const struct pass *p)
+{
+    const struct matrix *w = p->job->w;
     const struct tile_layout l = tile_layout(w->type, w->n_cols);
-    const size_t run = SPAN / w->type->block, size = block_size(n);
-    const product_table *products = int_products(f);
-    for (size_t i = 0; i < n_tiles; i++)
-        memset(t->sums[i], 0, n * sizeof t->sums[i][0]);
+    const size_t run = SPAN / w->type->block, n_col_blocks = p->n / block_size(p->n) + 1;
+    for (size_t i = 0; i < p->n_tiles; i++)
+        memset(p->t->sums[i], 0, p->n * sizeof p->t->sums[i][0]);
     for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
         const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
-        const size_t span = b0 / run, n_groups = n_blocks * w->type->block / f->group;
-        for (size_t i = 0; i < n_tiles; i++)
-            unpack_span(job, &l, f, tile + i, b0, n_blocks, &t->span[i], t->packed);
-        for (size_t j = 0; j < n; j += size) {
-            const size_t in_block = n - j < size ? n - j : size, next = j + in_block;
-            const int8_t *x[BLOCK];
-            for (size_t c = 0; c < in_block; c++) {
-                const struct act_span *row = act_row(job->x, matmul_x_row(job, j0 + j + c)) + span;
-                x[c] = row->q;
-                prepare(&t->column[c], row, f);
-            }
-            fetch_block(job, span, j0 + next, n - next < size ? n - next : size, n_tiles,
-                        &t->sums[0][next]);
-            for (size_t i = 0; i < n_tiles; i += PAIR) {
-                const size_t m = n_tiles - i < PAIR ? n_tiles - i : PAIR;
-                (*products)[m - 1][in_block - 1](&t->span[i], x, t->column, n_groups,
-                                                 &t->sums[i][j]);
-            }
+        struct part part = {.span = b0 / run,
+                            .n_groups = n_blocks * w->type->block / p->f->group,
+                            .last = b0 + run >= l.n_blocks};
+        const size_t next_block = part.last ? 0 : b0 + run, left = l.n_blocks - next_block;
+        part.next_size = (left < run ? left : run) * l.units * l.unit * TILE;
+        part.next_step = round_up(part.next_size / n_col_blocks + 1, 64);
+        for (size_t i = 0; i < p->n_tiles; i++) {
+            unpack_span(p->job, &l, p->f, p->tile + i, b0, n_blocks, &p->t->span[i], p->t->packed);
+            const size_t next_tile = p->tile + i + (part.last ? TILES : 0);
+            if (w->packed && next_tile < matrix_n_tiles(w))
+                part.next[i] = source_at(w, &l, next_tile, next_block, run, NULL).body;
         }
+        span_columns(p, &part);
     }
-    finish_tiles(job, tile, n_tiles, j0, n, t);
 }
 
 static void one_column(const struct matmul *job, const struct form *f, size_t tile0, size_t tile1,
@@ -599,7 +632,9 @@ static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles,
                 by_n[in_block - 1](body[i], x, n_k, &t->sums[i][j]);
         }
     }
-    finish_tiles(job, tile, n_tiles, j0, n, t);
+    for (size_t j = 0; j < n; j++)
+        for (size_t i = 0; i < n_tiles; i++)
+            finish(job, tile + i, j0 + j, t->sums[i][j]);
 }
 
 /* Dot products as the products do them, without memory. */
@@ -639,7 +674,7 @@ static void product_tiles(const struct matmul *job, size_t tile0, size_t tile1, 
             if (w->type->group == 0)
                 float_columns(job, tile, n_tiles, j0, n, scratch);
             else
-                many_columns(job, &f, tile, n_tiles, j0, n, scratch);
+                many_columns(&(struct pass){job, &f, tile, n_tiles, j0, n, scratch});
         }
     }
 }

@@ -18,7 +18,8 @@ enum {
     CHUNKS_PER_THREAD = 4
 }; /* pieces a dispatch is cut into, so that a slow core does not hold up the rest */
 
-/* A dispatch of row-local steps [first, last): each chunk takes its rows through all of them. */
+/* A dispatch of row-local steps [first, last): each row goes through all of them while it is in the
+ * caches. */
 struct rows_job {
     struct linnet_context *c;
     size_t first, last, n_rows, per_chunk;
@@ -30,11 +31,13 @@ static void rows_chunk(void *arg, size_t chunk, unsigned worker)
     const struct rows_job *j = arg;
     size_t r0 = chunk * j->per_chunk;
     size_t r1 = r0 + j->per_chunk < j->n_rows ? r0 + j->per_chunk : j->n_rows;
-    for (size_t i = j->first; i < j->last; i++) {
-        const struct step *s = &j->c->p->steps[i];
-        row_fn *fn = row_fns[s->op];
-        for (size_t r = r0; fn && r < r1; r++)
-            fn(j->c, s, r);
+    for (size_t r = r0; r < r1; r++) {
+        for (size_t i = j->first; i < j->last; i++) {
+            const struct step *s = &j->c->p->steps[i];
+            row_fn *fn = row_fns[s->op];
+            if (fn)
+                fn(j->c, s, r);
+        }
     }
 }
 
@@ -468,6 +471,7 @@ static bool map_registers(struct linnet_context *c)
         c->work = NULL;
         return false;
     }
+    madvise(c->work, total, MADV_HUGEPAGE); /* advice: a refusal costs speed only */
     for (int i = 0; i < 4; i++)
         at[i] = (uint8_t *)c->work + offset[i];
     c->regs = (float *)(void *)at[0];
