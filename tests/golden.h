@@ -126,4 +126,37 @@ static inline size_t golden_list(struct CMUnitTest *tests, size_t cap, bool draf
     return n;
 }
 
+/* The cases that are about families, not weight formats, in the order of INDEX.tsv. */
+struct golden_case {
+    char name[128], arch[64];
+};
+
+enum { GOLDEN_CASES = 256 };
+
+static inline const struct golden_case *golden_case_at(size_t i)
+{
+    static struct golden_case cases[GOLDEN_CASES];
+    static size_t n;
+    const char *path = n == 0 ? test_shared("golden/INDEX.tsv") : NULL;
+    FILE *f = path ? fopen(path, "r") : NULL;
+    char line[4096];
+    while (f && fgets(line, sizeof line, f)) {
+        struct golden_case *c = &cases[n];
+        if (sscanf(line, "%127s %63s", c->name, c->arch) == 2 && family_of(c->arch) &&
+            strncmp(c->name, "quant-", 6) != 0)
+            assert_true(++n < GOLDEN_CASES);
+    }
+    if (f)
+        fclose(f);
+    return i < n ? &cases[i] : NULL;
+}
+
+static inline size_t golden_n_cases(void)
+{
+    size_t n = 0;
+    while (golden_case_at(n))
+        n++;
+    return n;
+}
+
 #endif

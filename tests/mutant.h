@@ -13,7 +13,7 @@
 #include <math.h>
 #include <unistd.h>
 
-enum { MUTANT_CHANGES = 8 };
+enum { MUTANT_CHANGES = 8, MUTANT_NAMES = 1024 };
 
 struct change {
     const char *key;    /* in full; or NULL */
@@ -206,7 +206,10 @@ static inline void mutant_write(const struct mutant *m, const char *path)
 static inline linnet_status mutant_open(const struct mutant *m, bool draft, linnet_model **out,
                                         linnet_error *e)
 {
-    char path[64] = "/tmp/linnet-mutant-XXXXXX.gguf";
+    char path[64];
+    /* thousands of files: in memory where there is such a place */
+    snprintf(path, sizeof path, "%s/linnet-mutant-XXXXXX.gguf",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     int fd = mkstemps(path, 5);
     assert_true(fd >= 0);
     close(fd);
@@ -221,6 +224,49 @@ static inline linnet_status mutant_open(const struct mutant *m, bool draft, linn
     linnet_status status = linnet_model_open(path, &mo, out, e);
     unlink(path);
     return status;
+}
+
+/* Names of keys and tensors, layers apart. */
+struct names {
+    char *of[MUTANT_NAMES];
+    size_t n;
+};
+
+static inline const char *names_without_layer(const char *name)
+{
+    return strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') + 1 : name;
+}
+
+static inline bool names_have(const struct names *s, const char *name)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->of[i], names_without_layer(name)) == 0)
+            return true;
+    return false;
+}
+
+/* Add the name; false when it was there. */
+static inline bool names_add(struct names *s, const char *name)
+{
+    if (names_have(s, name))
+        return false;
+    assert_true(s->n < MUTANT_NAMES);
+    s->of[s->n++] = strdup(names_without_layer(name));
+    return true;
+}
+
+static inline struct names *names_new(void)
+{
+    struct names *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    return s;
+}
+
+static inline void names_free(struct names *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        free(s->of[i]);
+    free(s);
 }
 
 #endif

@@ -8,16 +8,9 @@
 #include "golden.h"
 #include "mutant.h"
 
-enum { N_TOKENS = 5, MAX_CASES = 256, MAX_SEEN = 1024 };
+enum { N_TOKENS = 5, MAX_TESTS = 256 };
 
 static linnet_error err;
-
-/* Cases by family. */
-struct golden_case {
-    char name[128], arch[64];
-};
-static struct golden_case cases[MAX_CASES];
-static size_t n_cases;
 
 /* Architectures with another family's files: the same maths under another name. */
 static const struct {
@@ -275,56 +268,20 @@ static void change_tensor(const struct original *o, const struct gguf_tensor *t)
 
 /* ---- families ---- */
 
-/* Names of keys and tensors, layers apart. */
-struct names {
-    char *of[MAX_SEEN];
-    size_t n;
-};
-
-static const char *without_layer(const char *name)
-{
-    return strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') + 1 : name;
-}
-
-static bool knows(const struct names *s, const char *name)
-{
-    for (size_t i = 0; i < s->n; i++)
-        if (strcmp(s->of[i], without_layer(name)) == 0)
-            return true;
-    return false;
-}
-
-/* Add the name unless it is there. */
-static bool is_new(struct names *s, const char *name)
-{
-    if (knows(s, name))
-        return false;
-    assert_true(s->n < MAX_SEEN);
-    s->of[s->n++] = strdup(without_layer(name));
-    return true;
-}
-
-static void names_free(struct names *s)
-{
-    for (size_t i = 0; i < s->n; i++)
-        free(s->of[i]);
-    free(s);
-}
-
 /* The first and the last tensor of each name that earlier files did not have. */
 static void change_tensors(const struct original *o, struct names *seen)
 {
-    struct names *mine = calloc(1, sizeof *mine), *last = calloc(1, sizeof *last);
+    struct names *mine = names_new(), *last = names_new();
     size_t n = gguf_n_tensors(o->g);
     bool *chosen = calloc(n, sizeof *chosen);
-    assert_true(mine && last && chosen);
+    assert_non_null(chosen);
     for (size_t i = 0; i < n; i++) {
         const char *name = gguf_tensor_at(o->g, i)->name;
-        chosen[i] = is_new(seen, name) && is_new(mine, name);
+        chosen[i] = names_add(seen, name) && names_add(mine, name);
     }
     for (size_t i = n; i-- > 0;) {
         const char *name = gguf_tensor_at(o->g, i)->name;
-        chosen[i] |= is_new(last, name) && knows(mine, name);
+        chosen[i] |= names_add(last, name) && names_have(mine, name);
     }
     for (size_t i = 0; i < n; i++)
         if (chosen[i])
@@ -349,7 +306,7 @@ static void change_case(const char *arch, const char *name, struct names *seen)
     size_t len = strlen(arch);
     for (size_t i = 0; i < gguf_n_kv(g); i++) {
         const struct gguf_kv *kv = gguf_kv_at(g, i);
-        if (strncmp(kv->key, arch, len) == 0 && kv->key[len] == '.' && is_new(seen, kv->key))
+        if (strncmp(kv->key, arch, len) == 0 && kv->key[len] == '.' && names_add(seen, kv->key))
             change_key(&o, kv);
     }
     change_tensors(&o, seen);
@@ -360,12 +317,11 @@ static void change_case(const char *arch, const char *name, struct names *seen)
 static void a_fault_is_refused_by_name_or_harmless(void **state)
 {
     const char *arch = *state;
-    struct names *seen = calloc(1, sizeof *seen);
+    struct names *seen = names_new();
     size_t n_files = 0;
-    assert_non_null(seen);
-    for (size_t i = 0; i < n_cases; i++)
-        if (strcmp(cases[i].arch, arch) == 0) {
-            change_case(arch, cases[i].name, seen);
+    for (size_t i = 0; i < golden_n_cases(); i++)
+        if (strcmp(golden_case_at(i)->arch, arch) == 0) {
+            change_case(arch, golden_case_at(i)->name, seen);
             n_files++;
         }
     names_free(seen);
@@ -376,22 +332,22 @@ static void a_fault_is_refused_by_name_or_harmless(void **state)
 static void another_name_of_a_family_means_the_same(void **state)
 {
     (void)state;
-    if (n_cases == 0)
+    if (golden_n_cases() == 0)
         test_skip_shared("test_mutants");
     for (size_t a = 0; a < sizeof aliases / sizeof *aliases; a++)
-        for (size_t i = 0; i < n_cases; i++) {
-            if (strcmp(cases[i].arch, aliases[a].of) != 0)
+        for (size_t i = 0; i < golden_n_cases(); i++) {
+            if (strcmp(golden_case_at(i)->arch, aliases[a].of) != 0)
                 continue;
             char file[192];
             struct gguf *g;
             size_t n, n_alias;
             linnet_status status;
-            snprintf(file, sizeof file, "golden/%s.gguf", cases[i].name);
+            snprintf(file, sizeof file, "golden/%s.gguf", golden_case_at(i)->name);
             assert_ok(gguf_open(test_shared(file), &g, &err), err);
             struct mutant own = {.from = g}, alias = {.from = g, .arch = aliases[a].arch};
             float *x = run(&own, &n, &status), *y = run(&alias, &n_alias, &status);
             if (!y)
-                fail_msg("%s as %s: %s", cases[i].name, aliases[a].arch, err.text);
+                fail_msg("%s as %s: %s", golden_case_at(i)->name, aliases[a].arch, err.text);
             assert_int_equal(n, n_alias);
             assert_memory_equal(x, y, n * sizeof *x);
             free(x);
@@ -400,29 +356,13 @@ static void another_name_of_a_family_means_the_same(void **state)
         }
 }
 
-static void read_index(void)
-{
-    const char *path = test_shared("golden/INDEX.tsv");
-    FILE *f = path ? fopen(path, "r") : NULL;
-    char line[4096];
-    while (f && fgets(line, sizeof line, f)) {
-        struct golden_case *c = &cases[n_cases];
-        if (sscanf(line, "%127s %63s", c->name, c->arch) == 2 && family_of(c->arch) &&
-            strncmp(c->name, "quant-", 6) != 0)
-            assert_true(++n_cases < MAX_CASES);
-    }
-    if (f)
-        fclose(f);
-}
-
 int main(void)
 {
-    static struct CMUnitTest tests[MAX_CASES];
+    static struct CMUnitTest tests[MAX_TESTS];
     const char *only = getenv("ARCH");
     size_t n = 0;
-    read_index();
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(another_name_of_a_family_means_the_same);
-    for (size_t i = 0; i < family_count() && n_cases; i++) {
+    for (size_t i = 0; i < family_count() && golden_n_cases(); i++) {
         const char *arch = family_at(i)->arch;
         bool alias = false;
         for (size_t a = 0; a < sizeof aliases / sizeof *aliases; a++)

@@ -86,9 +86,10 @@ struct mla_desc {
     float scale;
     float temp_scale, temp_period; /* as in struct attn_desc */
 };
-/* The widths as the keys give them, in files with and without *_length_mla; scale 1 / sqrt(d_nope +
+/* The widths as the keys give them, in files with and, unless the family has `mla_keys`, without
+ * *_length_mla; scale 1 / sqrt(d_nope +
  * d_rope); no gate, no rotation, no temperature. */
-struct mla_desc mla_read(struct loader *l, float eps);
+struct mla_desc mla_read(struct loader *l, float eps, bool mla_keys);
 /* attn_output(latent attention(x)), x normed. */
 struct view block_mla(struct loader *l, const struct mla_desc *d, struct view x);
 

@@ -113,7 +113,8 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
         used[n - 1] = 1;
     }
     r.n_used = used[n - 1];
-    uint32_t gating = key_u32_or(l, "expert_gating_func", 0, 4, 0);
+    uint32_t gating = f->gating == ROUTER_BY_KEY ? key_u32(l, "expert_gating_func", 1, 4)
+                                                 : key_u32_or(l, "expert_gating_func", 0, 4, 0);
     if (f->gating_key && gating)
         r.kind = (enum router_kind)gating;
     bool norm = key_bool_or(l, "expert_weights_norm", false);

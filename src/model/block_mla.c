@@ -34,7 +34,7 @@ static void check_cache_widths(struct loader *l, const struct mla_desc *d)
                   l->arch, v, l->arch, d->d_latent, d->d_v);
 }
 
-struct mla_desc mla_read(struct loader *l, float eps)
+struct mla_desc mla_read(struct loader *l, float eps, bool mla_keys)
 {
     struct mla_desc d = {.gate = MLA_UNGATED, .eps = eps, .rope = ROPE_NONE};
     d.n_head = key_u32(l, "attention.head_count", 1, LIMIT_HEADS);
@@ -42,7 +42,8 @@ struct mla_desc mla_read(struct loader *l, float eps)
     d.d_rope = key_u32(l, "rope.dimension_count", 1, LIMIT_WIDTH);
     /* newer files: key_length and value_length are those of the cache, and the heads' have names of
      * their own */
-    bool newer = key_present(l, "attention.key_length_mla");
+    bool newer = key_present(l, "attention.key_length_mla") |
+                 key_present(l, "attention.value_length_mla") | mla_keys;
     uint32_t d_k =
         key_u32(l, newer ? "attention.key_length_mla" : "attention.key_length", 1, LIMIT_WIDTH);
     d.d_v =

@@ -41,7 +41,8 @@ enum scales {
     SCALES_NONE,
     SCALES_GEMMA,   /* embeddings times sqrt(d_model) */
     SCALES_GRANITE, /* embedding_scale, residual_scale, attention.scale, logits / logit_scale */
-    SCALES_COHERE,  /* logits * logit_scale */
+    SCALES_COHERE,  /* logits * logit_scale, 1 when absent or 0 */
+    SCALES_COHERE2, /* the same, required */
 };
 /* Score scale where n_embd / n_head and the head size differ. */
 enum score_scale {

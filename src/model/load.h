@@ -59,12 +59,15 @@ struct gguf_str key_text(struct loader *l, const char *key);
 void key_ignore(struct loader *l, const char *key);
 
 /* Ends of the ranges of f32 keys. NaN is in none. */
-#define ABOVE_0       FLT_MIN /* as a minimum: zero is refused */
-#define BELOW_0       (-FLT_MIN)
-#define ROPE_BASE_MIN 2.0f /* published: 10,000 to 1e11; at 1 all pairs would turn alike */
+#define ABOVE_0 FLT_MIN /* as a minimum: zero is refused */
+#define BELOW_0 (-FLT_MIN)
+/* Bases of rotation: published ones are 10,000 to 1e11; at 1 all pairs would turn alike. */
+#define ROPE_BASE_MIN 2.0f
 #define ROPE_BASE_MAX 1e30f
-#define SCALE_MIN     1e-6f /* multipliers: published ones are within 0.01 to 100, and a product of */
-#define SCALE_MAX     1e6f /* several must stay far from the ends of f32 */
+/* Multipliers: published ones are within 0.01 to 100, and a product of several must stay far from
+ * the ends of f32. */
+#define SCALE_MIN 1e-6f
+#define SCALE_MAX 1e6f
 
 /* Keys with the same range in all families. */
 float key_eps(struct loader *l, const char *key); /* a norm's: required, above 0, up to 0.5 */

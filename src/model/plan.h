@@ -54,6 +54,7 @@ enum norm_kind { NORM_RMS, NORM_LAYER, NORM_L2 };
 enum rope_kind { ROPE_NONE, ROPE_NORM, ROPE_NEOX };
 /* The values of <arch>.expert_gating_func. */
 enum router_kind {
+    ROUTER_BY_KEY = 0, /* in a family's description: the file must say */
     ROUTER_SOFTMAX = 1,
     ROUTER_SIGMOID = 2,
     ROUTER_SOFTMAX_OF_CHOSEN = 3,

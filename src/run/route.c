@@ -21,6 +21,7 @@ static bool above(float a, float b)
 static void score_experts(const struct kernels *k, const struct router *r, float *p, float *score)
 {
     switch (r->kind) {
+    case ROUTER_BY_KEY: break; /* in no plan */
     case ROUTER_SOFTMAX: k->softmax(p, r->n_expert); break;
     case ROUTER_SIGMOID: k->sigmoid(p, p, r->n_expert); break;
     case ROUTER_SOFTMAX_OF_CHOSEN: break;

@@ -69,7 +69,7 @@ void build_deepseek2(struct loader *l, const struct family *f)
     const struct model_facts *m = &l->m->facts;
     struct deepseek d = {.f = f, .moe = *f->moe};
     d.eps = key_eps(l, "attention.layer_norm_rms_epsilon");
-    d.mla = mla_read(l, d.eps);
+    d.mla = mla_read(l, d.eps, false);
     read_rope(l, f, &d.mla);
     /* 1 or head_count: an age of the file, not of the model */
     uint32_t n_kv = key_u32_or(l, "attention.head_count_kv", 1, LIMIT_HEADS, 1);

@@ -231,6 +231,8 @@ static float logit_multiplier(struct loader *l, const struct dense *d)
 {
     if (d->f->scales == SCALES_GRANITE)
         return 1.0f / key_f32(l, "logit_scale", SCALE_MIN, SCALE_MAX);
+    if (d->f->scales == SCALES_COHERE2)
+        return key_f32(l, "logit_scale", SCALE_MIN, SCALE_MAX);
     if (d->f->scales != SCALES_COHERE)
         return 1.0f;
     return key_scale_or_0(l, "logit_scale", 1.0f);

@@ -80,7 +80,7 @@ static const struct moe_family moe_granite = {
 /* F14.1. */
 static const struct moe_family moe_minimax = {
     .width_key = "expert_feed_forward_length",
-    .gating = ROUTER_SIGMOID,
+    .gating = ROUTER_BY_KEY,
     .gating_key = true,
     .normalise = ALWAYS,
     .scale_key = false,
@@ -150,7 +150,7 @@ static const struct moe_family moe_hy_v3 = {
 /* A44.6, B11.4. */
 static const struct moe_family moe_bailing2 = {
     .width_key = "expert_feed_forward_length",
-    .gating = ROUTER_SOFTMAX,
+    .gating = ROUTER_BY_KEY,
     .gating_key = true,
     .normalise = BY_KEY,
     .scale_key = true,
@@ -164,7 +164,7 @@ static const struct moe_family moe_bailing2 = {
 /* A44.7: renormalised whatever the key says. */
 static const struct moe_family moe_kimi_linear = {
     .width_key = "expert_feed_forward_length",
-    .gating = ROUTER_SIGMOID,
+    .gating = ROUTER_BY_KEY,
     .gating_key = true,
     .normalise = ALWAYS,
     .scale_key = true,
@@ -178,7 +178,7 @@ static const struct moe_family moe_kimi_linear = {
 /* A31.4, A31.6. */
 static const struct moe_family moe_kimi_k3 = {
     .width_key = "expert_feed_forward_length",
-    .gating = ROUTER_SIGMOID,
+    .gating = ROUTER_BY_KEY,
     .gating_key = true,
     .normalise = BY_KEY,
     .scale_key = true,
@@ -192,7 +192,7 @@ static const struct moe_family moe_kimi_k3 = {
 /* G1, G2. */
 static const struct moe_family moe_bailing3 = {
     .width_key = "expert_feed_forward_length",
-    .gating = ROUTER_SIGMOID,
+    .gating = ROUTER_BY_KEY,
     .gating_key = true,
     .normalise = BY_KEY,
     .scale_key = true,
@@ -206,7 +206,7 @@ static const struct moe_family moe_bailing3 = {
 /* F17.1. */
 static const struct moe_family moe_lfm2 = {
     .width_key = "expert_feed_forward_length",
-    .gating = ROUTER_SIGMOID,
+    .gating = ROUTER_BY_KEY,
     .gating_key = true,
     .normalise = ALWAYS,
     .scale_key = false,
@@ -463,7 +463,7 @@ static const struct family families[] = {
      .rotates = ROTATES_WINDOWED, .n_rot_is_head = false, .rope_alpha = false,
      .window = WINDOW_REQUIRED, .window_period = 4, .window_rope = WINDOW_ROPE_SAME,
      .sinks = false, .ffn_norm = "ffn_norm", .ffn = FFN_SWIGLU, .sub_norms = false,
-     .positions = false, .scales = SCALES_COHERE, .score_scale = SCORE_HEAD, .attn_softcap = -1.0f,
+     .positions = false, .scales = SCALES_COHERE2, .score_scale = SCORE_HEAD, .attn_softcap = -1.0f,
      .final_softcap = -1.0f, .yarn_keys = false, .yarn_log_mul = false, .temperature = false,
      .tie = TIE_ALWAYS, .lead_dense = false, .moe = NULL},
     {.arch = "phi3",

@@ -42,7 +42,7 @@ static bool read_common(struct loader *l, struct kimi *m)
             "delta attention",
             l->arch);
     key_u32_each(l, "attention.head_count_kv", m->n_layer, 0, LIMIT_HEADS, m->attends);
-    m->mla = mla_read(l, m->eps);
+    m->mla = mla_read(l, m->eps, true);
     m->kda.n_head = m->mla.n_head;
     m->kda.d_head = key_u32(l, "kda.head_dim", 1, LIMIT_WIDTH);
     m->kda.n_taps = key_u32(l, "ssm.conv_kernel", 2, LIMIT_CONV);
@@ -51,8 +51,6 @@ static bool read_common(struct loader *l, struct kimi *m)
     m->d_ff = key_u32_or(l, "feed_forward_length", 0, LIMIT_WIDTH, 0);
     if (m->n_lead)
         m->d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
-    if (m->n_lead < m->n_layer)
-        key_u32(l, "expert_gating_func", 1, 4);
     return l->status == LINNET_OK;
 }
 
