@@ -263,8 +263,8 @@ typedef struct linnet_observer {
     size_t size; /* sizeof(linnet_observer), set by linnet_observer_defaults() */
     void *user;
     /* Before each layer: `hidden` [n_rows][n_embd] may be changed. Return true to skip the layer:
-     * its keys and values are still computed from `hidden`, so that later tokens find them, but it
-     * adds nothing. */
+     * its keys, values and recurrent state are still computed from `hidden`, so that later tokens
+     * find them, but it adds nothing. */
     bool (*before_layer)(void *user, uint32_t layer, float *hidden, size_t n_rows, size_t width);
     /* Layers from this one on are skipped as above and the head follows: an early exit. Default:
      * none. */

@@ -127,7 +127,7 @@ struct attn_job {
  * The gated delta rule of one head over `n` consecutive positions and n_cols of its value columns,
  * in the step form:
  *     S = (I - beta k k^T) Diag(a) S + beta k v^T;  o = scale * S^T q
- * (Gated Delta Networks, arXiv 2412.06464, eq. 10, with one decay a a head; Kimi Linear, arXiv
+ * (Gated Delta Networks, arXiv 2412.06464, eq. 10, with one decay a head; Kimi Linear, arXiv
  * 2510.26692, eq. 1, with one a row). Columns do not depend on each other. The order of operations
  * is in kernel/delta.h.
  */

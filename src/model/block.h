@@ -119,6 +119,17 @@ struct mamba_desc mamba2_read(struct loader *l, float eps);
 struct view block_mamba(struct loader *l, const struct mamba_desc *d, struct view x);
 struct view block_mamba2(struct loader *l, const struct mamba_desc *d, struct view x);
 
+/* A layer of RWKV-7. */
+struct rwkv_desc {
+    uint32_t d, d_head, d_ff;
+    uint32_t rank_w, rank_a, rank_v, rank_g; /* of the decay, learning rate, value share and gate */
+    float eps;                               /* of the layer norms, which are the caller's */
+};
+/* `v_first`: the values of layer 0, which it sets and the others mix into their own. */
+struct view block_time_mix(struct loader *l, const struct rwkv_desc *r, struct view h,
+                           struct view *v_first);
+struct view block_channel_mix(struct loader *l, const struct rwkv_desc *r, struct view h);
+
 /* ssm_a, [n][width] times `sign`, must leave no positive number: state would grow. */
 const float *decay_rates(struct loader *l, uint32_t n, uint32_t width, float sign);
 

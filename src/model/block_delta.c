@@ -215,7 +215,7 @@ static struct view end_product(struct loader *l, struct product_pair r)
     return r.up ? plan_matmul(l->p, "projected", r.up, NULL, r.y) : r.y;
 }
 
-/* Decay of each key channel from its projection z (2510.26692 section 3.1; bounded below as in
+/* Decay of each key channel from its projection z (2510.26692 section 4; bounded below as in
  * specification A21.4): exp(-A softplus(z + dt)), or exp(lower_bound sigmoid(A (z + dt))); A is a
  * number a head. */
 static void kda_decay(struct loader *l, const struct kda_desc *d, struct view z)

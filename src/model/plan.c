@@ -480,6 +480,7 @@ struct step *plan_state_step(struct plan *p, enum op op, struct view dst, size_t
     s->args = copy;
     s->state = state;
     s->n_parts = n_parts;
+    s->kept = true;
     return s;
 }
 

@@ -219,7 +219,7 @@ struct step {
     int32_t kind;  /* act_kind, gate_kind, norm_kind or rope_kind */
     int32_t index; /* rope table, KV slot or quant buffer */
     bool kept; /* runs even when an observer skips its layer: what it writes is read by other layers
-                  or positions */
+                  or positions, as keys, values and recurrent state are */
     bool per_piece; /* OP_NORM: w and w2 hold a row for each piece, not one for all */
     struct product *products;
     uint32_t n_products;

@@ -3,135 +3,16 @@
  *
  *     x += time_mix(N x);  x += channel_mix(N' x)
  *
- * Both mix a row with the row before: x_s = x + (x' - x) * mu_s. The time mix moves a state per
- * head by a generalised delta rule with
- *     decay = exp(-0.606531 sigmoid(w)),  seek = unit(k * k_k),  drop = a * seek,  key = k * (1 +
- * (a - 1) * k_a) where w, the learning rate a, the share of layer 0's values in v and the gate g
- * are low-rank functions of their x_s.
+ * with layer norms, one of them over the embeddings. What a session keeps of a text is the row
+ * before, twice a layer, and a state per head.
  */
 #include "base/limits.h"
 #include "model/family.h"
 
-/* e^-0.5, written like this in every implementation of the model */
-#define DECAY_SCALE 0.606531f
-/* of the group norm of the heads; no key holds it */
-#define GROUP_EPS 64e-5f
-/* keys shorter than 1e-12 are not made unit: l2 norm adds to the square */
-#define SEEK_EPS 1e-24f
-
-struct rwkv {
-    uint32_t d, d_head, d_ff;
-    uint32_t rank_w, rank_a, rank_v, rank_g;
-    float eps;
-};
-
-/* The inner half of a low-rank function, W_1 x, and the outer one, W_2 t + c. */
-static struct view inner(struct loader *l, const struct rwkv *r, const char *w1, uint32_t rank,
-                         struct view x)
-{
-    return plan_matmul(l->p, "low_rank", mat(l, w1, rank, r->d), NULL, x);
-}
-
-static void outer(struct loader *l, const struct rwkv *r, const char *w2, const char *c,
-                  struct view t, struct view dst)
-{
-    plan_matmul_to(l->p, dst, mat(l, w2, r->d, t.width), c ? vec(l, c, r->d) : NULL, t);
-}
-
-/* The six mixtures of h with the row before, as one register of six parts. */
-enum { MIX_R, MIX_W, MIX_K, MIX_V, MIX_A, MIX_G, MIX_COUNT };
-static struct view mixtures(struct loader *l, const struct rwkv *r, struct view h)
-{
-    const float *mu = vec_rows(l, "time_mix_lerp_fused.weight", MIX_COUNT, r->d);
-    struct view before = plan_shift(l->p, "before", h);
-    struct view x = plan_new(l->p, "mixed", width_mul(l, "mixtures", MIX_COUNT, r->d));
-    for (uint32_t i = 0; mu && i < MIX_COUNT; i++)
-        plan_lerp_vec(l->p, view_part(x, i * r->d, r->d), h, before, mu + (size_t)i * r->d);
-    return x;
-}
-
-/* The values of layer 0 are mixed into those of the others; `first` is set by layer 0. */
-static void share_values(struct loader *l, const struct rwkv *r, struct view x, struct view v,
-                         struct view *first)
-{
-    if (l->il == 0) {
-        *first = plan_new(l->p, "v_first", r->d);
-        plan_copy(l->p, *first, v);
-        tensor_ignore(l, "time_mix_v0.weight");
-        tensor_ignore(l, "time_mix_v1.weight");
-        tensor_ignore(l, "time_mix_v2.weight");
-        return;
-    }
-    struct view share = plan_new(l->p, "v_share", r->d);
-    outer(l, r, "time_mix_v2", "time_mix_v0.weight", inner(l, r, "time_mix_v1", r->rank_v, x),
-          share);
-    plan_act(l->p, ACT_SIGMOID, share);
-    plan_lerp(l->p, v, v, *first, share);
-}
-
-static struct view time_mix(struct loader *l, const struct rwkv *r, struct view h,
-                            struct view *v_first)
-{
-    struct plan *p = l->p;
-    const uint32_t d = r->d, n_head = d / r->d_head;
-    struct view x = mixtures(l, r, h);
-#define X(i) view_part(x, (i)*d, d)
-    struct view all = plan_new(p, "wkv_in", width_mul(l, "time mix", WKV_COUNT, d));
-    struct view read = view_part(all, WKV_READ * d, d), decay = view_part(all, WKV_DECAY * d, d);
-    struct view key = view_part(all, WKV_KEY * d, d), value = view_part(all, WKV_VALUE * d, d);
-    struct view drop = view_part(all, WKV_DROP * d, d), seek = view_part(all, WKV_SEEK * d, d);
-    struct view rate = plan_new(p, "rate", d), gate = plan_new(p, "gate", d);
-
-    plan_matmul_to(p, read, mat(l, "time_mix_receptance", d, d), NULL, X(MIX_R));
-    plan_matmul_to(p, key, mat(l, "time_mix_key", d, d), NULL, X(MIX_K));
-    plan_matmul_to(p, value, mat(l, "time_mix_value", d, d), NULL, X(MIX_V));
-    struct view w = inner(l, r, "time_mix_w1", r->rank_w, X(MIX_W));
-    struct view a = inner(l, r, "time_mix_a1", r->rank_a, X(MIX_A));
-    struct view g = inner(l, r, "time_mix_g1", r->rank_g, X(MIX_G));
-    plan_act(p, ACT_TANH, w);
-    plan_act(p, ACT_SIGMOID, g);
-    outer(l, r, "time_mix_w2", "time_mix_w0.weight", w, decay);
-    outer(l, r, "time_mix_a2", "time_mix_a0.weight", a, rate);
-    outer(l, r, "time_mix_g2", NULL, g, gate);
-    share_values(l, r, X(MIX_V), value, v_first);
-#undef X
-    plan_act(p, ACT_SIGMOID, decay);
-    plan_scale(p, decay, -DECAY_SCALE);
-    plan_act(p, ACT_EXP, decay);
-    plan_act(p, ACT_SIGMOID, rate);
-    plan_copy(p, seek, key);
-    plan_mul_vec(p, seek, vec(l, "time_mix_k_k.weight", d));
-    plan_norm_pieces(p, NORM_L2, view_split(seek, n_head), NULL, NULL, SEEK_EPS, false);
-    plan_mul(p, drop, key, rate);
-    plan_lerp_vec(p, key, key, drop, vec(l, "time_mix_k_a.weight", d));
-    plan_mul(p, drop, rate, seek);
-
-    struct view o = plan_wkv(p, &(struct wkv_step){.n_head = n_head, .d_head = r->d_head},
-                             view_split(all, WKV_COUNT));
-    struct view heads = view_split(o, n_head);
-    plan_norm_pieces(p, NORM_LAYER, heads, vec(l, "time_mix_ln.weight", d),
-                     vec(l, "time_mix_ln.bias", d), GROUP_EPS, true);
-    plan_mul_vec(p, read, vec(l, "time_mix_r_k.weight", d));
-    plan_dot_mul(p, heads, view_split(read, n_head), view_split(key, n_head),
-                 view_split(value, n_head));
-    plan_mul(p, o, o, gate);
-    return plan_matmul(p, "time_out", mat(l, "time_mix_output", d, d), NULL, o);
-}
-
-static struct view channel_mix(struct loader *l, const struct rwkv *r, struct view h)
-{
-    struct plan *p = l->p;
-    struct view x = plan_shift(p, "before", h);
-    plan_lerp_vec(p, x, h, x, vec(l, "channel_mix_lerp_k.weight", r->d));
-    struct view k = plan_matmul(p, "up", mat(l, "channel_mix_key", r->d_ff, r->d), NULL, x);
-    plan_act(p, ACT_RELU2, k);
-    return plan_matmul(p, "channel_out", mat(l, "channel_mix_value", r->d, r->d_ff), NULL, k);
-}
-
-static struct rwkv read_all(struct loader *l)
+static struct rwkv_desc read_all(struct loader *l)
 {
     read_facts(l);
-    struct rwkv r = {.d = l->m->facts.d_model};
+    struct rwkv_desc r = {.d = l->m->facts.d_model};
     r.eps = key_eps(l, "attention.layer_norm_epsilon");
     r.d_head = key_u32(l, "wkv.head_size", 1, LIMIT_WIDTH);
     r.d_ff = key_u32(l, "feed_forward_length", 1, LIMIT_WIDTH);
@@ -150,15 +31,15 @@ static struct rwkv read_all(struct loader *l)
 
 void build_rwkv7(struct loader *l, const struct family *f)
 {
-    struct rwkv r = read_all(l);
+    struct rwkv_desc r = read_all(l);
     struct view x = plan_embed(l->p, mat(l, "token_embd", l->m->facts.n_vocab, r.d));
     struct view v_first = view_none();
     x = layer_norm(l, "token_embd_norm", x, r.eps);
     for (uint32_t il = 0; il < l->m->facts.n_layer && l->status == LINNET_OK; il++) {
         l->il = (int32_t)il;
         plan_begin_layer(l->p, l->il, x);
-        plan_add(l->p, x, x, time_mix(l, &r, layer_norm(l, "attn_norm", x, r.eps), &v_first));
-        plan_add(l->p, x, x, channel_mix(l, &r, layer_norm(l, "attn_norm_2", x, r.eps)));
+        plan_add(l->p, x, x, block_time_mix(l, &r, layer_norm(l, "attn_norm", x, r.eps), &v_first));
+        plan_add(l->p, x, x, block_channel_mix(l, &r, layer_norm(l, "attn_norm_2", x, r.eps)));
     }
     build_plain_head(l, f, "output_norm", r.eps, x);
 }
