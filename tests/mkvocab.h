@@ -32,6 +32,12 @@ static inline void mkvocab_u32(struct mkvocab *m, const char *key, uint32_t valu
     raw_u32(&m->keys, value);
 }
 
+static inline void mkvocab_i64(struct mkvocab *m, const char *key, int64_t value)
+{
+    mkvocab_key(m, key, GGUF_I64);
+    raw_u64(&m->keys, (uint64_t)value);
+}
+
 static inline void mkvocab_bool(struct mkvocab *m, const char *key, bool value)
 {
     mkvocab_key(m, key, GGUF_BOOL);

@@ -8,10 +8,10 @@ enum { N_HEAD = 4, D_NOPE = 32, D_ROPE = 8, D_V = 32, D_LATENT = 32, D_Q_LATENT 
 
 /* What a file is, and one change to it. */
 struct file {
-    bool lora;   /* queries through a latent */
-    bool joined; /* attn_kv_b, and no *_length_mla keys */
-    bool both;   /* attn_kv_b besides attn_k_b and attn_v_b */
-    bool nextn;  /* the last layer is a NextN block */
+    bool lora;      /* queries through a latent */
+    bool joined;    /* attn_kv_b, and no *_length_mla keys */
+    bool both;      /* attn_kv_b besides attn_k_b and attn_v_b */
+    unsigned nextn; /* NextN blocks at the end */
     bool router_bias;
     bool only_trunk, only_nextn; /* leave out the tensors of the other part */
     const char *drop;            /* a key or tensor */
@@ -72,7 +72,7 @@ static void adds_keys(void *arg, struct mkgguf_out *o)
     key(o, f, "expert_used_count", 2);
     key(o, f, "leading_dense_block_count", 1);
     if (f->nextn)
-        key(o, f, "nextn_predict_layers", 1);
+        key(o, f, "nextn_predict_layers", f->nextn);
     if (f->u32_key)
         mkgguf_u32(o, f->u32_key, (uint32_t)f->value);
     if (f->f32_key)
@@ -135,11 +135,11 @@ static void adds_tensors(void *arg, struct mkgguf_out *o)
     unsigned d = o->m->d_model, last = o->m->n_layer - 1;
     for (unsigned l = 0; l <= last; l++)
         adds_layer(o, f, l);
-    if (f->nextn) {
-        matrix(o, f, last, "nextn.eh_proj.weight", 2 * d, d, 0);
-        norm(o, f, last, "nextn.enorm.weight", d);
-        norm(o, f, last, "nextn.hnorm.weight", d);
-        norm(o, f, last, "nextn.shared_head_norm.weight", d);
+    for (unsigned l = last + 1 - f->nextn; l <= last; l++) {
+        matrix(o, f, l, "nextn.eh_proj.weight", 2 * d, d, 0);
+        norm(o, f, l, "nextn.enorm.weight", d);
+        norm(o, f, l, "nextn.hnorm.weight", d);
+        norm(o, f, l, "nextn.shared_head_norm.weight", d);
     }
     if (f->tensor)
         mkgguf_matrix(o, f->tensor, 32, 33, 0);
@@ -150,7 +150,7 @@ static struct mkgguf of(struct file *f)
     struct mkgguf g = mkgguf_defaults("deepseek2");
     g.n_head = N_HEAD;
     g.n_head_kv = 1;
-    g.n_layer = f->nextn ? 4 : 3;
+    g.n_layer = 3 + f->nextn;
     g.drop = drops;
     g.more_keys = adds_keys;
     g.more_tensors = adds_tensors;
@@ -448,7 +448,7 @@ static void an_optional_key_left_out_means_its_documented_default(void **state)
 static void a_nextn_block_changes_nothing_unless_it_is_asked_for(void **state)
 {
     (void)state;
-    struct file trunk = {0}, with = {.nextn = true};
+    struct file trunk = {0}, with = {.nextn = 1};
     struct mkgguf a = of(&trunk), b = of(&with);
     assert_true(same_logits(&a, &b));
     made_with_draft = true;
@@ -456,10 +456,54 @@ static void a_nextn_block_changes_nothing_unless_it_is_asked_for(void **state)
     made_with_draft = false;
 }
 
+/* Logits of the draft head after five tokens. */
+static void draft_logits_of(const struct mkgguf *g, float out[300])
+{
+    static const int32_t tokens[] = {1, 265, 290, 263, 277};
+    linnet_model *m;
+    linnet_context *c;
+    linnet_session *s;
+    assert_ok(open_made(g, &m), err);
+    assert_ok(linnet_context_create(m, NULL, &c, &err), err);
+    assert_ok(linnet_session_create(c, &s, &err), err);
+    linnet_item item = {s, tokens, 5, LINNET_WANT_HIDDEN};
+    assert_ok(linnet_run(c, &item, 1, &err), err);
+    linnet_draft_item d = {s, 0, tokens, linnet_hidden(c, 0, 0), 5, LINNET_WANT_LAST};
+    assert_ok(linnet_draft_run(c, &d, 1, &err), err);
+    memcpy(out, linnet_draft_logits(c, 0, 4), 300 * sizeof *out);
+    linnet_context_free(c);
+    linnet_model_close(m);
+}
+
+static void the_first_of_several_nextn_blocks_is_run(void **state)
+{
+    (void)state;
+    struct file one = {.nextn = 1}, two = {.nextn = 2};
+    struct mkgguf a = of(&one), b = of(&two);
+    linnet_model *m;
+    linnet_model_info info;
+    float x[300], y[300];
+    assert_true(same_logits(&a, &b));
+    made_with_draft = true;
+    assert_ok(open_made(&b, &m), err);
+    linnet_model_get_info(m, &info);
+    assert_int_equal(info.n_draft, 2);
+    assert_true(info.has_draft);
+    linnet_model_close(m);
+    draft_logits_of(&a, x);
+    draft_logits_of(&b, y);
+    assert_memory_equal(x, y, sizeof x);
+    two.drop = "blk.4.nextn.eh_proj.weight"; /* the second is not run, but must be one */
+    refused(&b, LINNET_FORMAT, two.drop);
+    two.drop = "blk.3.nextn.eh_proj.weight";
+    refused(&b, LINNET_FORMAT, two.drop);
+    made_with_draft = false;
+}
+
 static void every_missing_tensor_of_a_nextn_block_is_named(void **state)
 {
     (void)state;
-    struct file f = {.nextn = true};
+    struct file f = {.nextn = 1};
     struct mkgguf whole = of(&f);
     struct gguf *file = mkgguf_open(&whole);
     made_with_draft = true;
@@ -483,8 +527,8 @@ static void files_of_the_trunk_or_the_nextn_block_alone_are_known(void **state)
     (void)state;
     linnet_model *m;
     linnet_model_info info;
-    struct file whole = {.nextn = true}, trunk = {.nextn = true, .only_trunk = true};
-    struct file head = {.nextn = true, .only_nextn = true};
+    struct file whole = {.nextn = 1}, trunk = {.nextn = 1, .only_trunk = true};
+    struct file head = {.nextn = 1, .only_nextn = true};
     struct mkgguf a = of(&whole), b = of(&trunk), c = of(&head);
     assert_true(same_logits(&a, &b));
     made_with_draft = true;
@@ -511,6 +555,7 @@ int main(void)
         cmocka_unit_test(groups_that_do_not_fit_are_refused),
         cmocka_unit_test(an_optional_key_left_out_means_its_documented_default),
         cmocka_unit_test(a_nextn_block_changes_nothing_unless_it_is_asked_for),
+        cmocka_unit_test(the_first_of_several_nextn_blocks_is_run),
         cmocka_unit_test(every_missing_tensor_of_a_nextn_block_is_named),
         cmocka_unit_test(files_of_the_trunk_or_the_nextn_block_alone_are_known),
     };

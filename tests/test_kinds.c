@@ -147,6 +147,22 @@ static void a_second_turn_runs_its_own_tokens_alone(void **state)
     bench_close(&b);
 }
 
+/* Field bug 21: memory that was used before, or never, changes nothing. */
+static void the_same_text_gives_the_same_bits_twenty_times(void **state)
+{
+    const struct kind *k = *state;
+    struct bench b;
+    float x[MAX_VOCAB], y[MAX_VOCAB];
+    bench_open(&b, path_of(k->golden), k->kv);
+    linnet_session_free(session_of(&b, 0, 20, x));
+    for (int i = 0; i < 20; i++) {
+        linnet_session_free(session_of(&b, 1 + i, 33, y));
+        linnet_session_free(session_of(&b, 0, 20, y));
+        same_bits(&b, k, "again", x, y);
+    }
+    bench_close(&b);
+}
+
 /* ---- company ---- */
 
 /* Field bug 34: four texts, interleaved in batches of different cuts, against each alone. */
@@ -370,6 +386,8 @@ int main(int argc, char **argv)
         void (*run)(void **state);
     } rules[] = {
         {"a_second_turn_runs_its_own_tokens_alone", a_second_turn_runs_its_own_tokens_alone},
+        {"the_same_text_gives_the_same_bits_twenty_times",
+         the_same_text_gives_the_same_bits_twenty_times},
         {"interleaved_sessions_are_as_alone", interleaved_sessions_are_as_alone},
         {"a_changed_byte_is_refused_and_harms_no_session",
          a_changed_byte_is_refused_and_harms_no_session},

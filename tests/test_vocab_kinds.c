@@ -488,6 +488,37 @@ static void what_is_not_known_is_named(void **state)
         LINNET_FORMAT);
 }
 
+/* -1, in either form, and one past the end mean that there is none. */
+static void ids_outside_the_vocabulary_are_refused_by_key(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t id;
+        linnet_status status;
+    } ids[] = {
+        {2, LINNET_OK},  {3, LINNET_OK},      {4, LINNET_FORMAT},       {UINT32_MAX, LINNET_OK},
+        {-1, LINNET_OK}, {-2, LINNET_FORMAT}, {1000000, LINNET_FORMAT}, {INT32_MAX, LINNET_FORMAT}};
+    static const char *const texts[] = {"a", "b", "c"};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        struct mkvocab m = {0};
+        struct vocab *v = NULL;
+        linnet_error e;
+        tokens.n = 0;
+        for (int t = 0; t < 3; t++)
+            mktoken(&tokens, texts[t], VOCAB_TYPE_NORMAL, 0);
+        mkvocab_str(&m, "tokenizer.ggml.model", "t5");
+        mktokens_put(&tokens, &m, true);
+        mkvocab_i64(&m, "tokenizer.ggml.padding_token_id", ids[i].id);
+        linnet_status status = mkvocab_load(&m, &v, &e);
+        assert_int_equal(status, ids[i].status);
+        if (status == LINNET_OK)
+            assert_int_equal(vocab_special(v, VOCAB_PAD), ids[i].id == 2 ? 2 : -1);
+        else
+            assert_non_null(strstr(e.text, "tokenizer.ggml.padding_token_id"));
+        vocab_free(v);
+    }
+}
+
 static void values_out_of_range_are_refused(void **state)
 {
     (void)state;
@@ -526,6 +557,7 @@ int main(void)
         cmocka_unit_test(phi3_tokens_swallow_the_space_after_them),
         cmocka_unit_test(arrays_of_a_wrong_type_or_count_are_refused_by_name),
         cmocka_unit_test(what_is_not_known_is_named),
+        cmocka_unit_test(ids_outside_the_vocabulary_are_refused_by_key),
         cmocka_unit_test(values_out_of_range_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,8 @@ static const struct entry {
     {"deepseek2", "DeepSeek V2, V2.5, V3, R1; Kimi K2; GLM 4.7 Lite",
      "with and without _mla keys, kv_b split or joined", MEM_LATENT},
     {"kimi-linear", "Kimi Linear", "", MEM_DELTA_LATENT},
-    {"kimi-k3", "Kimi K3", "", MEM_DELTA_LATENT},
+    {"kimi-k3", "Kimi K3", "names of an early, unpublished converter are refused",
+     MEM_DELTA_LATENT},
     {"bailingmoe2", "Ling 2, Ring 2", "", MEM_KV},
     {"bailingmoe3", "Ling 3", "", MEM_DELTA_LATENT},
     {"hunyuan-dense", "Hunyuan dense", "", MEM_KV},
@@ -129,16 +130,21 @@ static void print_markdown(void)
            "for a session. L layers,\n"
            "La of them with attention, K key heads, H heads, dk and dv their sizes. `linnet "
            "inspect` gives bytes.\n\n"
-           "| architecture | models | rotary pairs | windows | mixture | files | memory |\n"
-           "| --- | --- | --- | --- | --- | --- | --- |\n");
+           "NextN: whether the family's NextN block (multi-token prediction) can be run as a draft "
+           "head. Of a file with\n"
+           "several blocks the first is: it guesses further tokens from its own hidden states, and "
+           "the other blocks are\n"
+           "not loaded. In families without, a file's blocks are left alone.\n\n"
+           "| architecture | models | rotary pairs | windows | mixture | NextN | files | memory |\n"
+           "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < family_count(); i++) {
         const struct family *f = family_at(i);
         const struct entry *e = entry_of(f->arch);
         char window[48];
         window_text(f, window, sizeof window);
-        printf("| `%s` | %s | %s | %s | %s | %s | %s |\n", f->arch, e ? e->models : "",
-               rope_text(f), window, f->moe ? "where the file has one" : "no", e ? e->files : "",
-               e ? memory_text[e->memory] : "");
+        printf("| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", f->arch, e ? e->models : "",
+               rope_text(f), window, f->moe ? "where the file has one" : "no",
+               f->draft ? "yes" : "no", e ? e->files : "", e ? memory_text[e->memory] : "");
     }
 }
 

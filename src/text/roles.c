@@ -172,8 +172,14 @@ static linnet_status read_ids(struct vocab *v, const struct gguf *g, linnet_erro
             continue;
         if (status != LINNET_OK)
             return status;
-        /* Files write -1 or one past the end for "none". */
-        v->special[keys[i].role] = id >= 0 && (uint64_t)id < v->n_tokens ? (int32_t)id : -1;
+        /* Files write -1, as an unsigned number perhaps, or one past the end for "none". */
+        bool none = id == -1 || id == UINT32_MAX || id == (int64_t)v->n_tokens;
+        if (!none && (id < 0 || (uint64_t)id >= v->n_tokens))
+            return err_set(e, LINNET_FORMAT,
+                           "metadata key '%s' is %lld; the vocabulary has tokens 0 to %zu, and -1 "
+                           "means none",
+                           keys[i].key, (long long)id, v->n_tokens - 1);
+        v->special[keys[i].role] = none ? -1 : (int32_t)id;
     }
     if (v->kind == VOCAB_WORDPIECE && v->special[VOCAB_BOS] < 0)
         v->special[VOCAB_BOS] = v->special[VOCAB_CLS];
