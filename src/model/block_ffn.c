@@ -48,7 +48,8 @@ struct view block_ffn(struct loader *l, const struct ffn_desc *d, struct view x)
     char up_weight[64];
     snprintf(up_weight, sizeof up_weight, "ffn_up%.16s.weight", d->suffix);
     struct view gate = view_none(), up;
-    bool fused = !has(l, gate_weight) && tensor_dim(l, up_weight, 1) == 2 * (uint64_t)d->d_ff;
+    uint64_t rows_up = tensor_dim(l, up_weight, 1);
+    bool fused = !has(l, gate_weight) && rows_up && rows_up != d->d_ff;
     if (gated(d->kind) && fused) {
         uint32_t both = width_mul(l, "feed-forward", d->d_ff, 2);
         struct view y = plan_matmul(p, "gate_up", mat(l, up_name, both, x.width),
