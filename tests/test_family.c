@@ -82,6 +82,149 @@ static void every_dense_family_has_the_facts_of_the_second_list(void **state)
     assert_null(family_of(""));
 }
 
+/* What decides windows, scales and caps, of every family: specification A2 to A8, A11, F0.9. Caps
+ * are those of files without the key, 0: none. */
+static const struct {
+    const char *arch, *ffn, *rotates, *window, *window_rope, *scales, *score;
+    float attn_cap, final_cap;
+    const char *tie;
+} numbers[] = {
+    /* clang-format off */
+    {"llama", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"mistral", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"mistral3", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen2", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen2vl", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen2moe", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen3", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen3vl", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen3moe", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen3vlmoe", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen3next", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen35", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"qwen35moe", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"gemma", "geglu", "all", "never", "same", "gemma", "head", 0, 0, "if absent"},
+    {"gemma2", "geglu", "all", "4096", "own base, scaled", "gemma", "46 layers", 50, 30,
+     "if absent"},
+    {"gemma3", "geglu", "all", "by key", "own base", "gemma", "62 layers", 0, 0, "if absent"},
+    {"gpt2", "gelu", "never", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"starcoder2", "gelu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"phi2", "gelu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"stablelm", "swiglu", "all", "never", "same", "-", "head", 0, 0, "never"},
+    {"command-r", "swiglu", "all", "never", "same", "cohere", "head", 0, 0, "always"},
+    {"cohere2", "swiglu", "windowed", "required", "same", "cohere, required",
+     "head", 0, 0, "always"},
+    {"phi3", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"bitnet", "swiglu", "all", "never", "same", "-", "head", 0, 0, "always"},
+    {"smollm3", "swiglu", "3 of 4", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"granite", "swiglu", "by key", "never", "same", "granite", "head", 0, 0, "if absent"},
+    {"granitemoe", "swiglu", "by key", "never", "same", "granite", "head", 0, 0, "if absent"},
+    {"minimax-m2", "swiglu", "all", "never", "same", "-", "head", 0, 0, "never"},
+    {"glm4", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"glm4moe", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"olmo2", "swiglu", "all", "by key", "plain", "-", "head", 0, 0, "never"},
+    {"exaone4", "swiglu", "windowed", "64 layers", "same", "-", "head", 0, 0, "if absent"},
+    {"gpt-oss", "swiglu", "all", "required", "own base, scaled", "-", "head", 0, 0, "never"},
+    {"hunyuan-dense", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"hunyuan-moe", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"hy_v3", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"bailingmoe2", "swiglu", "all", "never", "same", "-", "head", 0, 0, "never"},
+    {"kimi-linear", "swiglu", "never", "never", "same", "-", "head", 0, 0, "never"},
+    {"kimi-k3", "situ", "never", "never", "same", "-", "head", 0, 0, "never"},
+    {"bailingmoe3", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"lfm2", "swiglu", "all", "by key", "same", "-", "head", 0, 0, "if absent"},
+    {"lfm2moe", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"deepseek2", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"mamba", "swiglu", "never", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"mamba2", "swiglu", "never", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"falcon-h1", "swiglu", "all", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"nemotron_h", "relu2", "never", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"nemotron_h_moe", "relu2", "never", "never", "same", "-", "head", 0, 0, "if absent"},
+    {"granitehybrid", "swiglu", "by key", "never", "same", "granite", "head", 0, 0, "if absent"},
+    {"gemma3n", "geglu", "all", "by key", "own base", "gemma", "head", 0, 30, "if absent"},
+    {"gemma4", "geglu", "all", "required", "own base", "gemma", "head", 0, 30, "if absent"},
+    {"rwkv7", "swiglu", "never", "never", "same", "-", "head", 0, 0, "never"},
+    /* clang-format on */
+};
+
+static const char *const ffn_names[] = {
+    [FFN_SWIGLU] = "swiglu", [FFN_GEGLU] = "geglu", [FFN_GELU] = "gelu",
+    [FFN_RELU2] = "relu2",   [FFN_OAI] = "oai",     [FFN_SITU] = "situ"};
+static const char *const rotates_names[] = {[ROTATES_NEVER] = "never",
+                                            [ROTATES_ALL] = "all",
+                                            [ROTATES_WINDOWED] = "windowed",
+                                            [ROTATES_3_OF_4] = "3 of 4",
+                                            [ROTATES_BY_KEY] = "by key"};
+static const char *const window_names[] = {[WINDOW_NEVER] = "never",
+                                           [WINDOW_BY_KEY] = "by key",
+                                           [WINDOW_REQUIRED] = "required",
+                                           [WINDOW_DEFAULT_4096] = "4096",
+                                           [WINDOW_IF_64_LAYERS] = "64 layers"};
+static const char *const window_rope_names[] = {[WINDOW_ROPE_SAME] = "same",
+                                                [WINDOW_ROPE_PLAIN] = "plain",
+                                                [WINDOW_ROPE_OWN_BASE] = "own base",
+                                                [WINDOW_ROPE_OWN_BASE_SCALED] = "own base, scaled"};
+static const char *const scales_names[] = {[SCALES_NONE] = "-",
+                                           [SCALES_GEMMA] = "gemma",
+                                           [SCALES_GRANITE] = "granite",
+                                           [SCALES_COHERE] = "cohere",
+                                           [SCALES_COHERE2] = "cohere, required"};
+static const char *const score_names[] = {[SCORE_HEAD] = "head",
+                                          [SCORE_MODEL_46_LAYERS] = "46 layers",
+                                          [SCORE_MODEL_62_LAYERS] = "62 layers"};
+static const char *const tie_names[] = {
+    [TIE_IF_ABSENT] = "if absent", [TIE_NEVER] = "never", [TIE_ALWAYS] = "always"};
+
+static void every_family_has_the_windows_scales_and_caps_of_the_second_list(void **state)
+{
+    (void)state;
+    const size_t n = sizeof numbers / sizeof *numbers;
+    assert_int_equal(n, family_count());
+    for (size_t i = 0; i < n; i++) {
+        const struct family *f = family_of(numbers[i].arch);
+        if (!f)
+            fail_msg("%s is not in the table", numbers[i].arch);
+        assert_string_equal(ffn_names[f->ffn], numbers[i].ffn);
+        assert_string_equal(rotates_names[f->rotates], numbers[i].rotates);
+        assert_string_equal(window_names[f->window], numbers[i].window);
+        assert_string_equal(window_rope_names[f->window_rope], numbers[i].window_rope);
+        assert_string_equal(scales_names[f->scales], numbers[i].scales);
+        assert_string_equal(score_names[f->score_scale], numbers[i].score);
+        assert_true(fmaxf(f->attn_softcap, 0.0f) == numbers[i].attn_cap);
+        assert_true(fmaxf(f->final_softcap, 0.0f) == numbers[i].final_cap);
+        assert_string_equal(tie_names[f->tie], numbers[i].tie);
+    }
+}
+
+/* Field bug 16: the 27B models divide by the width a head would have if heads filled the model. */
+static void scores_are_scaled_by_the_head_but_in_the_27b_models(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch;
+        unsigned n_layer;
+        float by;
+    } models[] = {{"llama", 2, 24},  {"gemma2", 2, 24},  {"gemma2", 46, 16},
+                  {"gemma3", 2, 24}, {"gemma3", 62, 16}, {"gemma3", 46, 24}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct mkgguf g = mkgguf_defaults(models[i].arch);
+        linnet_model *m;
+        size_t n = 0;
+        g.n_layer = models[i].n_layer;
+        g.d_head = 24; /* 64 dimensions in 4 heads would be 16 */
+        assert_ok(open_made(&g, &m), err);
+        for (size_t k = 0; k < m->plan.n_steps; k++) {
+            const struct attn_step *a = m->plan.steps[k].attn;
+            if (!a)
+                continue;
+            assert_true(fabsf(a->scale - 1.0f / sqrtf(models[i].by)) < 1e-6f);
+            n++;
+        }
+        assert_int_equal(n, models[i].n_layer);
+        linnet_model_close(m);
+    }
+}
+
 static void the_families_with_a_draft_head_are_these(void **state)
 {
     (void)state;
@@ -401,6 +544,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_dense_family_has_the_facts_of_the_second_list),
+        cmocka_unit_test(every_family_has_the_windows_scales_and_caps_of_the_second_list),
+        cmocka_unit_test(scores_are_scaled_by_the_head_but_in_the_27b_models),
         cmocka_unit_test(the_families_with_a_draft_head_are_these),
         cmocka_unit_test(every_other_family_rotates_the_pairs_of_the_second_list),
         cmocka_unit_test(an_unknown_architecture_is_refused_by_name),
