@@ -332,6 +332,26 @@ static void a_fault_is_refused_by_name_or_harmless(void **state)
         fail_msg("%s: there is no file of this family", arch);
 }
 
+static void a_model_that_sees_ahead_is_refused(void **state)
+{
+    (void)state;
+    if (golden_n_cases() == 0)
+        test_skip_shared("test_mutants");
+    for (size_t i = 0; i < golden_n_cases(); i++) {
+        char file[192], key[96];
+        struct gguf *g;
+        linnet_model *model;
+        snprintf(file, sizeof file, "golden/%s.gguf", golden_case_at(i)->name);
+        snprintf(key, sizeof key, "%s.attention.causal", golden_case_at(i)->arch);
+        assert_ok(gguf_open(test_shared(file), &g, &err), err);
+        struct mutant m = {.from = g};
+        mutant_set(&m, key, GGUF_BOOL, 0);
+        assert_int_equal(mutant_open(&m, false, &model, &err), LINNET_UNSUPPORTED);
+        assert_non_null(strstr(err.text, key));
+        gguf_close(g);
+    }
+}
+
 static void another_name_of_a_family_means_the_same(void **state)
 {
     (void)state;
@@ -365,6 +385,7 @@ int main(void)
     const char *only = getenv("ARCH");
     size_t n = 0;
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(another_name_of_a_family_means_the_same);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_model_that_sees_ahead_is_refused);
     for (size_t i = 0; i < family_count() && golden_n_cases(); i++) {
         const char *arch = family_at(i)->arch;
         bool alias = false;

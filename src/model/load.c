@@ -547,8 +547,8 @@ uint32_t width_mul(struct loader *l, const char *what, uint32_t a, uint32_t b)
 static bool harmless_key(const char *suffix)
 {
     static const char *const names[] = {
-        "context_length",     "vocab_size",           "attention.causal", "pooling_type",
-        "tensor_data_layout", "quantization_version", "block_count",      "embedding_length",
+        "context_length",       "vocab_size",  "pooling_type",     "tensor_data_layout",
+        "quantization_version", "block_count", "embedding_length",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(suffix, names[i]) == 0)

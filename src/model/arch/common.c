@@ -58,6 +58,12 @@ void read_facts(struct loader *l)
     m->d_model = key_u32(l, "embedding_length", 1, LIMIT_WIDTH);
     m->n_ctx_train = key_u32(l, "context_length", 1, INT32_MAX);
     check_nextn(l, nextn);
+    if (!key_bool_or(l, "attention.causal", true))
+        load_fail(
+            l, LINNET_UNSUPPORTED,
+            "metadata key '%s.attention.causal' is false; %s models that see what comes after "
+            "a token cannot be run, so it must be true",
+            l->arch, l->arch);
     uint64_t n_rows = tensor_dim(l, "token_embd.weight", 1);
     if (n_rows == 0 || n_rows > LIMIT_VOCAB)
         load_fail(l, LINNET_FORMAT,

@@ -31,10 +31,6 @@ static void read_all(struct loader *l, struct lfm2 *d)
         d->n_lead = key_u32_or(l, "leading_dense_block_count", 0, LIMIT_LAYERS, 0);
     if (d->f->window == WINDOW_BY_KEY)
         d->window = key_u32_or(l, "attention.sliding_window", 0, INT32_MAX, 0);
-    if (!key_bool_or(l, "attention.causal", true))
-        load_fail(l, LINNET_UNSUPPORTED,
-                  "metadata key '%s.attention.causal' is false: models for retrieval cannot be run",
-                  l->arch);
 }
 
 static struct view short_conv(struct loader *l, const struct lfm2 *d, struct view h)
