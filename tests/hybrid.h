@@ -12,7 +12,8 @@ enum { D = 32, N_LAYER = 4, N_VOCAB = 40, MAX_ARRAY = 8 };
 
 struct hkey {
     char name[64];
-    enum gguf_type type; /* GGUF_U32, GGUF_F32 or GGUF_BOOL */
+    enum gguf_type type; /* GGUF_U32, GGUF_F32, GGUF_BOOL or GGUF_STRING */
+    const char *text;
     bool array;
     size_t n;
     double v[MAX_ARRAY];
@@ -54,7 +55,8 @@ static inline void hkey_set(struct hybrid *m, const char *name, enum gguf_type t
     assert_true(m->n_keys <= 64 && n <= MAX_ARRAY);
     *k = (struct hkey){.type = type, .array = array, .n = n};
     snprintf(k->name, sizeof k->name, "%s", name);
-    memcpy(k->v, v, n * sizeof *v);
+    if (n)
+        memcpy(k->v, v, n * sizeof *v);
 }
 
 static inline void hkey_u32(struct hybrid *m, const char *name, uint32_t v)
@@ -70,6 +72,19 @@ static inline void hkey_f32(struct hybrid *m, const char *name, double v)
 static inline void hkey_bool(struct hybrid *m, const char *name, bool v)
 {
     hkey_set(m, name, GGUF_BOOL, false, 1, &(double){v});
+}
+
+static inline void hkey_text(struct hybrid *m, const char *name, const char *text)
+{
+    hkey_set(m, name, GGUF_STRING, false, 0, NULL);
+    hkey_find(m, name)->text = text;
+}
+
+static inline void hkey_rename(struct hybrid *m, const char *name, const char *to)
+{
+    struct hkey *k = hkey_find(m, name);
+    assert_non_null(k);
+    snprintf(k->name, sizeof k->name, "%s", to);
 }
 
 static inline void hkey_drop(struct hybrid *m, const char *name)
@@ -341,7 +356,9 @@ static inline void h_put_key(struct gguf_writer *w, const struct hybrid *m, cons
         f[i] = (float)k->v[i];
         u[i] = k->type == GGUF_F32 ? 0 : (uint32_t)k->v[i];
     }
-    if (k->array)
+    if (k->type == GGUF_STRING)
+        assert_ok(gguf_put_str(w, full, k->text, strlen(k->text), &e), e);
+    else if (k->array)
         assert_ok(gguf_put_array(w, full, k->type, k->type == GGUF_F32 ? (void *)f : u, k->n, &e),
                   e);
     else if (k->type == GGUF_F32)

@@ -223,6 +223,91 @@ static void recurrent_layers_are_those_of_the_array_or_the_interval(void **state
     }
 }
 
+/* Kimi K3 under the names of an early converter (specification A10). */
+static struct hybrid *early_k3(void)
+{
+    static const char *const names[][2] = {
+        {"kda.head_dim", "attention.kda_head_dim"},
+        {"kda.gate_lower_bound", "gate_lower_bound"},
+        {"attn_res.block_size", "attn_res_block_size"},
+        {"activation.situ_beta", "activation_situ_beta"},
+        {"activation.situ_linear_beta", "activation_situ_linear_beta"},
+        {"expert_weights_norm", "moe_renormalize"},
+        {"expert_latent_length", "routed_expert_hidden_size"},
+    };
+    static const char *const tensors[][2] = {{"ffn_routed_down.weight", "routed_exp_down.weight"},
+                                             {"ffn_routed_up.weight", "routed_exp_up.weight"},
+                                             {"ffn_routed_norm.weight", "routed_exp_norm.weight"}};
+    struct hybrid *m = hybrid_new("kimi-k3");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        hkey_rename(m, names[i][0], names[i][1]);
+    for (unsigned l = 1; l < N_LAYER; l++)
+        for (size_t i = 0; i < 3; i++) {
+            struct htensor *t = htensor_find(m, mkgguf_blk(l, tensors[i][0]));
+            assert_non_null(t);
+            snprintf(t->name, sizeof t->name, "%s", mkgguf_blk(l, tensors[i][1]));
+        }
+    hkey_drop(m, "expert_gating_func");
+    hkey_text(m, "moe_router_activation_func", "sigmoid");
+    hkey_text(m, "topk_method", "noaux_tc");
+    hkey_drop(m, "attention.head_count_kv");
+    hkey_set(m, "full_attn_layers", GGUF_U32, true, 1, (const double[]){3});
+    hkey_set(m, "kda_layers", GGUF_U32, true, 3, (const double[]){0, 1, 2});
+    hkey_bool(m, "use_full_rank_gate", true);
+    hkey_bool(m, "mla_use_nope", true);
+    hkey_bool(m, "mla_use_output_gate", true);
+    hkey_bool(m, "latent_moe_use_norm", true);
+    return m;
+}
+
+static void early_names_of_kimi_k3_mean_the_later_ones(void **state)
+{
+    (void)state;
+    compare(hybrid_new("kimi-k3"), early_k3(), true, "early names");
+    struct hybrid *m = early_k3(); /* the tensors tell which layers attend */
+    hkey_drop(m, "full_attn_layers");
+    hkey_drop(m, "kda_layers");
+    compare(hybrid_new("kimi-k3"), m, true, "no list of layers");
+    m = early_k3();
+    hkey_drop(m, "moe_router_activation_func");
+    hkey_text(m, "expert_gating_func", "sigmoid");
+    compare(hybrid_new("kimi-k3"), m, true, "expert_gating_func as a text");
+}
+
+static void early_files_that_contradict_themselves_are_refused(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"use_full_rank_gate", "mla_use_output_gate",
+                                        "latent_moe_use_norm"};
+    struct hybrid *m;
+    for (size_t i = 0; i < 3; i++) {
+        m = early_k3();
+        hkey_bool(m, flags[i], false);
+        refuse(m, LINNET_FORMAT, flags[i]);
+    }
+    m = early_k3();
+    hkey_bool(m, "mla_use_nope", false);
+    refuse(m, LINNET_UNSUPPORTED, "mla_use_nope");
+    m = early_k3();
+    hkey_text(m, "topk_method", "greedy");
+    refuse(m, LINNET_UNSUPPORTED, "topk_method");
+    m = early_k3();
+    hkey_text(m, "moe_router_activation_func", "softmax");
+    refuse(m, LINNET_UNSUPPORTED, "moe_router_activation_func");
+    m = early_k3();
+    hkey_set(m, "kda_layers", GGUF_U32, true, 2, (const double[]){0, 3});
+    refuse(m, LINNET_FORMAT, "kda_layers");
+    m = early_k3();
+    hkey_set(m, "full_attn_layers", GGUF_U32, true, 1, (const double[]){4});
+    refuse(m, LINNET_FORMAT, "full_attn_layers");
+    m = hybrid_new("kimi-linear"); /* other families do not have these names */
+    hkey_rename(m, "kda.head_dim", "attention.kda_head_dim");
+    refuse(m, LINNET_FORMAT, "kda.head_dim");
+    m = hybrid_new("kimi-k3"); /* both names at once */
+    hkey_u32(m, "attn_res_block_size", 2);
+    refuse(m, LINNET_UNSUPPORTED, "attn_res_block_size");
+}
+
 static void a_nextn_block_is_no_part_of_the_trunk(void **state)
 {
     (void)state;
@@ -378,6 +463,8 @@ static void every_missing_key_is_named(void **state)
         }
         for (size_t i = 0; i < (a < 3 ? sizeof qwen / sizeof *qwen : sizeof kimi / sizeof *kimi);
              i++) {
+            if (strcmp(archs[a], "kimi-k3") == 0 && strcmp(kimi[i], kimi[0]) == 0)
+                continue; /* its tensors tell */
             struct hybrid *m = hybrid_new(archs[a]);
             hkey_drop(m, a < 3 ? qwen[i] : kimi[i]);
             refuse(m, LINNET_FORMAT, a < 3 ? qwen[i] : kimi[i]);
@@ -544,6 +631,8 @@ int main(void)
         cmocka_unit_test(a_norm_row_for_each_head_may_repeat_one),
         cmocka_unit_test(decay_rates_may_have_a_suffix_and_other_shapes),
         cmocka_unit_test(recurrent_layers_are_those_of_the_array_or_the_interval),
+        cmocka_unit_test(early_names_of_kimi_k3_mean_the_later_ones),
+        cmocka_unit_test(early_files_that_contradict_themselves_are_refused),
         cmocka_unit_test(a_nextn_block_is_no_part_of_the_trunk),
         cmocka_unit_test(a_key_that_is_read_changes_the_logits),
         cmocka_unit_test(keys_that_mean_nothing_here_change_nothing),

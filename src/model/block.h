@@ -222,10 +222,10 @@ struct view block_moe(struct loader *l, const struct moe_family *f, struct view 
 struct moe_extra {
     struct glu experts, shared;
     const struct view *logits; /* the router's, where they are not ffn_gate_inp x; or NULL */
-    uint32_t d_latent; /* experts work at this width, between ffn_<latent>_down and ffn_<latent>_up;
-                          0: at x's */
-    const char *latent; /* not NULL with d_latent */
-    float eps;          /* of ffn_<latent>_norm, which is optional */
+    uint32_t d_latent;         /* experts work at this width, between <latent>_down and <latent>_up;
+                                  0: at x's */
+    const char *latent;        /* not NULL with d_latent: <latent>_down, _up and, optional, _norm */
+    float eps;                 /* of <latent>_norm */
 };
 struct view block_moe_with(struct loader *l, const struct moe_family *f,
                            const struct moe_extra *extra, struct view x);

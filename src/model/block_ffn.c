@@ -114,10 +114,11 @@ static struct router read_router(struct loader *l, const struct moe_family *f)
         used[n - 1] = 1;
     }
     r.n_used = used[n - 1];
-    uint32_t gating = f->gating == ROUTER_BY_KEY ? key_u32(l, "expert_gating_func", 1, 4)
-                                                 : key_u32_or(l, "expert_gating_func", 0, 4, 0);
-    if (f->gating_key && gating)
-        r.kind = (enum router_kind)gating;
+    key_ignore(l, "expert_gating_func");
+    if (f->gating == ROUTER_BY_KEY)
+        r.kind = (enum router_kind)key_u32(l, "expert_gating_func", 1, 4);
+    else if (f->gating_key && key_u32_or(l, "expert_gating_func", 0, 4, 0))
+        r.kind = (enum router_kind)key_u32(l, "expert_gating_func", 1, 4);
     bool norm = key_bool_or(l, "expert_weights_norm", false);
     r.normalise = f->normalise == ALWAYS || (f->normalise == BY_KEY && norm);
     float scale = key_scale_or_0(l, "expert_weights_scale", 1.0f);
@@ -217,7 +218,7 @@ static struct view expert_hidden(struct loader *l, const struct moe_family *f, s
 static struct view to_latent(struct loader *l, const struct moe_extra *extra, struct view x)
 {
     char down[64];
-    snprintf(down, sizeof down, "ffn_%s_down", extra->latent);
+    snprintf(down, sizeof down, "%s_down", extra->latent);
     return plan_matmul(l->p, "latent", mat(l, down, extra->d_latent, x.width), NULL, x);
 }
 
@@ -225,8 +226,8 @@ static struct view from_latent(struct loader *l, const struct moe_extra *extra, 
                                uint32_t d)
 {
     char norm[64], up[64];
-    snprintf(norm, sizeof norm, "ffn_%s_norm.weight", extra->latent);
-    snprintf(up, sizeof up, "ffn_%s_up", extra->latent);
+    snprintf(norm, sizeof norm, "%s_norm.weight", extra->latent);
+    snprintf(up, sizeof up, "%s_up", extra->latent);
     if (has(l, norm))
         plan_norm_pieces(l->p, NORM_RMS, y, vec(l, norm, extra->d_latent), NULL, extra->eps, false);
     return plan_matmul(l->p, "routed", mat(l, up, d, extra->d_latent), NULL, y);

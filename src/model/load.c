@@ -37,8 +37,13 @@ static const struct gguf_kv *find_key(struct loader *l, const char *key, char *b
     if (l->status != LINNET_OK || !full_key(l, key, buf, size))
         return NULL;
     const struct gguf_kv *kv = gguf_find(l->g, buf);
+    for (const struct key_alias *a = l->aliases; a && a->now && !kv; a++)
+        if (strcmp(a->now, key) == 0 && full_key(l, a->before, buf, size))
+            kv = gguf_find(l->g, buf);
     if (kv)
         l->seen_kv[kv - gguf_kv_at(l->g, 0)] = true;
+    else
+        full_key(l, key, buf, size);
     return kv;
 }
 
@@ -189,6 +194,28 @@ bool key_f32_each(struct loader *l, const char *key, size_t n, float min, float 
     return true;
 }
 
+size_t key_list(struct loader *l, const char *key, uint32_t max, uint32_t *out, size_t cap)
+{
+    char full[KEY_MAX];
+    const struct gguf_kv *kv;
+    size_t n;
+    if (!find_key(l, key, full, sizeof full) ||
+        !got(l, gguf_get_array(l->g, full, GGUF_KIND_INT, &kv, &n, l->e)))
+        return 0;
+    if (n > cap) {
+        load_fail(l, LINNET_FORMAT, "metadata key '%s' has %zu elements; a %s file has at most %zu",
+                  full, n, l->arch, cap);
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        int64_t v = gguf_int_at(kv, i);
+        out[i] = v < 0 || v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
+        if (!in_range(l, full, out[i], 0, max))
+            return 0;
+    }
+    return n;
+}
+
 bool key_present(struct loader *l, const char *key)
 {
     char full[KEY_MAX];
@@ -200,6 +227,13 @@ bool key_is_array(struct loader *l, const char *key)
     char full[KEY_MAX];
     const struct gguf_kv *kv = find_key(l, key, full, sizeof full);
     return kv && kv->type == GGUF_ARRAY;
+}
+
+bool key_is_text(struct loader *l, const char *key)
+{
+    char full[KEY_MAX];
+    const struct gguf_kv *kv = find_key(l, key, full, sizeof full);
+    return kv && kv->type == GGUF_STRING;
 }
 
 struct gguf_str key_text(struct loader *l, const char *key)

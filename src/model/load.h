@@ -13,6 +13,11 @@
 
 #include <float.h>
 
+/* A key and the name it had before. */
+struct key_alias {
+    const char *now, *before;
+};
+
 struct loader {
     struct linnet_model *m;
     const struct gguf *g;
@@ -22,8 +27,9 @@ struct loader {
     int32_t il; /* layer whose tensors are meant; -1: global names */
     bool *seen_kv, *seen_tensor;
     const struct matrix *
-        *mats;    /* [tensor] as matrices, once read: two users share what is packed */
-    bool draft;   /* p is the plan of the NextN block */
+        *mats; /* [tensor] as matrices, once read: two users share what is packed */
+    const struct key_alias *aliases; /* older names of keys, up to a NULL; or NULL: none */
+    bool draft;                      /* p is the plan of the NextN block */
     int moe_bias; /* mixtures so far: 1 had a selection bias, -1 had none, 0 there were none */
     linnet_status status;
     linnet_error *e;
@@ -47,10 +53,13 @@ bool key_bool_or(struct loader *l, const char *key, bool absent);
 bool key_u32_each(struct loader *l, const char *key, size_t n, uint32_t min, uint32_t max,
                   uint32_t *out);
 bool key_f32_each(struct loader *l, const char *key, size_t n, float min, float max, float *out);
+/* An array of integers 0..max into out[cap]: how many; 0 when absent. */
+size_t key_list(struct loader *l, const char *key, uint32_t max, uint32_t *out, size_t cap);
 /* Is the key there? Marks it. */
 bool key_present(struct loader *l, const char *key);
-/* Is it there, as an array? */
+/* Is it there, as an array, or as a text? */
 bool key_is_array(struct loader *l, const char *key);
+bool key_is_text(struct loader *l, const char *key);
 /* Is the string key equal to `value`? `absent` when there is none. */
 bool key_is(struct loader *l, const char *key, const char *value, bool absent);
 /* The string's bytes; n == 0 when absent. */

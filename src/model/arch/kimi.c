@@ -17,12 +17,14 @@
 
 struct kimi {
     const struct family *f;
+    bool early; /* files of an early converter are known too */
     uint32_t n_layer, n_lead, d_ff;
     float eps;
     uint32_t attends[LIMIT_LAYERS]; /* is layer il latent attention? */
     struct kda_desc kda;
     struct mla_desc mla;
     bool gate_optional; /* latent attention has a gate where there is attn_gate */
+    struct moe_family routing;
     struct moe_extra moe;
     float clamp[LIMIT_LAYERS], clamp_shared[LIMIT_LAYERS];
     uint32_t res_block; /* layers of a block of attention residuals; 0: none */
@@ -30,18 +32,91 @@ struct kimi {
     uint32_t n_bank;    /* of which there are so far */
 };
 
+/*
+ * Files of an early converter of Kimi K3 (specification A10, A29.3): other names, lists of layers
+ * in place of key heads by layer, texts in place of numbers, and flags for what the tensors show.
+ */
+static const struct key_alias early_names[] = {
+    {"kda.head_dim", "attention.kda_head_dim"},
+    {"kda.gate_lower_bound", "gate_lower_bound"},
+    {"attn_res.block_size", "attn_res_block_size"},
+    {"activation.situ_beta", "activation_situ_beta"},
+    {"activation.situ_linear_beta", "activation_situ_linear_beta"},
+    {"expert_group_count", "num_expert_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"expert_weights_norm", "moe_renormalize"},
+    {"expert_latent_length", "routed_expert_hidden_size"},
+    {"nextn_predict_layers", "mtp_layer_count"},
+    {NULL, NULL},
+};
+
+/* The layers of one kind in a list, of the other in another, which may be missing; without both the
+ * tensors tell. */
+static void read_early_kinds(struct loader *l, struct kimi *m)
+{
+    uint32_t list[LIMIT_LAYERS];
+    key_ignore(l, "attention.head_count_kv");
+    size_t n = key_list(l, "full_attn_layers", m->n_layer - 1, list, m->n_layer);
+    for (size_t i = 0; i < n; i++)
+        m->attends[list[i]] = 1;
+    for (uint32_t il = 0; il < m->n_layer && !key_present(l, "full_attn_layers"); il++) {
+        l->il = (int32_t)il;
+        m->attends[il] = has(l, "attn_kv_a_mqa.weight");
+    }
+    l->il = -1;
+    n = key_list(l, "kda_layers", m->n_layer - 1, list, m->n_layer);
+    for (size_t i = 0; i < n; i++)
+        if (m->attends[list[i]])
+            load_fail(l, LINNET_FORMAT,
+                      "metadata keys '%s.kda_layers' and '%s.full_attn_layers' both have layer %u",
+                      l->arch, l->arch, list[i]);
+}
+
+/* A flag, if there, says whether a layer has a tensor. */
+static void check_flag(struct loader *l, const char *flag, const char *tensor)
+{
+    bool there = has(l, tensor);
+    if (key_bool_or(l, flag, there) != there)
+        load_fail(l, LINNET_FORMAT, "metadata key '%s.%s' is %s, and tensor 'blk.%d.%s' is %s",
+                  l->arch, flag, there ? "false" : "true", l->il, tensor,
+                  there ? "there" : "missing");
+}
+
+static void must_be(struct loader *l, const char *key, bool right, const char *what)
+{
+    if (!right)
+        load_fail(l, LINNET_UNSUPPORTED, "metadata key '%s.%s' must be %s in a %s file", l->arch,
+                  key, what, l->arch);
+}
+
+static void read_early_routing(struct loader *l, struct kimi *m)
+{
+    const char *key =
+        key_is_text(l, "expert_gating_func") ? "expert_gating_func" : "moe_router_activation_func";
+    if (key_present(l, key)) {
+        must_be(l, key, key_is(l, key, "sigmoid", true), "sigmoid");
+        m->routing.gating = ROUTER_SIGMOID;
+        m->routing.gating_key = false;
+    }
+    must_be(l, "topk_method", key_is(l, "topk_method", "noaux_tc", true), "noaux_tc");
+    must_be(l, "mla_use_nope", key_bool_or(l, "mla_use_nope", true), "true");
+}
+
 static bool read_common(struct loader *l, struct kimi *m)
 {
     read_facts(l);
     m->n_layer = l->m->facts.n_layer + l->draft; /* the NextN block's layer follows the trunk's */
     m->eps = key_eps(l, "attention.layer_norm_rms_epsilon");
-    if (!key_is_array(l, "attention.head_count_kv"))
+    if (!m->early && !key_is_array(l, "attention.head_count_kv"))
         load_fail(
             l, LINNET_FORMAT,
             "metadata key '%s.attention.head_count_kv' must be an array with 0 for each layer of "
             "delta attention",
             l->arch);
-    key_u32_each(l, "attention.head_count_kv", m->n_layer, 0, LIMIT_HEADS, m->attends);
+    if (key_is_array(l, "attention.head_count_kv"))
+        key_u32_each(l, "attention.head_count_kv", m->n_layer, 0, LIMIT_HEADS, m->attends);
+    else if (m->early)
+        read_early_kinds(l, m);
     m->mla = mla_read(l, m->eps, true);
     m->kda.n_head = m->mla.n_head;
     m->kda.d_head = key_u32(l, "kda.head_dim", 1, LIMIT_WIDTH);
@@ -74,9 +149,10 @@ static void read_k3(struct loader *l, struct kimi *m)
     m->moe.experts.f2 = key_f32(l, "activation.situ_linear_beta", 0.0f, SCALE_MAX);
     m->moe.shared = m->moe.experts;
     m->moe.d_latent = key_u32_or(l, "expert_latent_length", 0, LIMIT_WIDTH, 0);
-    m->moe.latent = "routed";
+    m->moe.latent = "ffn_routed";
     m->moe.eps = m->eps;
     m->res_block = key_u32_or(l, "attn_res.block_size", 0, LIMIT_LAYERS, 0);
+    read_early_routing(l, m);
 }
 
 static void read_ling3(struct loader *l, struct kimi *m)
@@ -103,6 +179,9 @@ static float clamp_of(float limit)
 
 static struct view attention(struct loader *l, const struct kimi *m, uint32_t il, struct view h)
 {
+    if (m->early)
+        check_flag(l, m->attends[il] ? "mla_use_output_gate" : "use_full_rank_gate",
+                   m->attends[il] ? "attn_gate.weight" : "ssm_g.weight");
     if (!m->attends[il])
         return block_kda(l, &m->kda, h);
     struct mla_desc d = m->mla;
@@ -118,8 +197,15 @@ static struct view feed_forward(struct loader *l, const struct kimi *m, uint32_t
         extra.experts.f = clamp_of(m->clamp[il]);
         extra.shared.f = clamp_of(m->clamp_shared[il]); /* also that of the dense layers */
     }
-    if (il >= m->n_lead)
-        return block_moe_with(l, m->f->moe, &extra, h);
+    if (il >= m->n_lead) {
+        if (m->early && has(l, "routed_exp_down.weight"))
+            extra.latent = "routed_exp";
+        if (m->early && extra.d_latent)
+            check_flag(l, "latent_moe_use_norm",
+                       has(l, "routed_exp_norm.weight") ? "routed_exp_norm.weight"
+                                                        : "ffn_routed_norm.weight");
+        return block_moe_with(l, &m->routing, &extra, h);
+    }
     return block_ffn(
         l,
         &(struct ffn_desc){.kind = m->f->ffn, .d_ff = m->d_ff, .suffix = "", .glu = extra.shared},
@@ -191,6 +277,8 @@ static void build_with(struct loader *l, const struct family *f,
         return;
     }
     m->f = f;
+    m->routing = *f->moe;
+    m->early = l->aliases != NULL;
     if (!read_common(l, m))
         return;
     own(l, m);
@@ -205,6 +293,7 @@ void build_kimi_linear(struct loader *l, const struct family *f)
 
 void build_kimi_k3(struct loader *l, const struct family *f)
 {
+    l->aliases = early_names;
     build_with(l, f, read_k3);
 }
 

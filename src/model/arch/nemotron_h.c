@@ -33,7 +33,7 @@ static void read_all(struct loader *l, struct nemotron *d)
         load_fail(l, LINNET_FORMAT, "metadata key '%s.feed_forward_length' is missing", l->arch);
     if (d->f->moe)
         d->moe = (struct moe_extra){.d_latent = key_u32_or(l, "moe_latent_size", 0, LIMIT_WIDTH, 0),
-                                    .latent = "latent"};
+                                    .latent = "ffn_latent"};
     rope_ignore(l);
     key_ignore(l, "attention.scale");
 }
