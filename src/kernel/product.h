@@ -12,7 +12,8 @@
  * Many columns: tiles are unpacked SPAN columns of W at a time, TILES tiles together, into a
  * scratch that stays in the first-level cache while all columns of X pass by in blocks of BLOCK;
  * the partial sums of 16 rows x BLOCK columns are in registers over a span and in `sums` between
- * spans. One column: unpacking and product are fused; no weight is written back.
+ * spans. Few columns: unpacking and product are fused, up to FEW columns at a time; no weight is
+ * written back, and the tile is one ascending stream from memory.
  *
  * The order of operations is that of struct matmul.
  */
@@ -24,7 +25,8 @@
 enum {
     TILES = 4,       /* tiles that share a pass over X */
     CHUNK = 256,     /* columns of X per unpacking of W */
-    MAX_SPANS = 512, /* for the fused product of one column: n_cols up to 131,072 */
+    FUSED = 8,       /* columns up to which unpacking and product are fused */
+    MAX_SPANS = 512, /* for those, of all columns: one may have 131,072 values */
 };
 
 /* What one column of X brings to a span of W, per 16 columns of W; a group of 32 counts at the
@@ -52,6 +54,9 @@ struct source {
     const uint8_t *head, *body;
 };
 
+typedef void dot_fn(const struct source *src, size_t n_blocks, struct span *s,
+                    const int8_t *const *x, const struct column *c, float (*sums)[TILE]);
+
 struct form {
     size_t group;
     bool has_min;
@@ -59,9 +64,8 @@ struct form {
     int bias;
     /* n_blocks blocks to s */
     void (*unpack)(const struct source *src, size_t n_blocks, struct span *s);
-    /* acc [TILE] of one column after n_blocks blocks; s is scratch for scales */
-    void (*dot)(const struct source *src, size_t n_blocks, struct span *s, const int8_t *x,
-                const struct column *c, float *acc);
+    /* sums of 1, 2, 4 columns, FEW at most, after n_blocks blocks; s is scratch for scales */
+    dot_fn *const *dots;
 };
 
 INLINE vf step(vf acc, vi sum, float d, const float *scale)
@@ -74,29 +78,43 @@ INLINE vf step_min(vf acc, float minus, const float *min)
     return v_fma(v_set(minus), v_load(min), acc);
 }
 
-/* The float steps of `n` groups whose sums are in k. */
-INLINE vf steps(vf acc, const struct sink *k, int n, size_t g, size_t group, bool has_min,
+/* The float steps of `n` groups of a column whose integer sums are given. */
+INLINE vf steps(vf acc, const vi *sum, int n, size_t g, size_t group, bool has_min,
                 const struct span *s, const struct column *c)
 {
     UNROLL
     for (int i = 0; i < n; i++) {
         const size_t at = (g + (size_t)i) * group / 16;
-        acc = step(acc, k->sum[i], c->d[at], s->scale[g + (size_t)i]);
+        acc = step(acc, sum[i], c->d[at], s->scale[g + (size_t)i]);
         if (has_min)
             acc = step_min(acc, c->minus[at], s->min[g + (size_t)i]);
     }
     return acc;
 }
 
-INLINE void start(struct sink *k, int n, const int32_t *from, size_t group)
+INLINE void start(vi *sum, int n, const int32_t *from, size_t group)
 {
     UNROLL
     for (int i = 0; i < n; i++)
-        k->sum[i] = vi_set(from ? from[(size_t)i * group / 16] : 0);
+        sum[i] = vi_set(from ? from[(size_t)i * group / 16] : 0);
 }
 
+#define DEFINE_DOT(n, type)                                                                        \
+    static void dot_##n##_##type(const struct source *src, size_t n_blocks, struct span *s,        \
+                                 const int8_t *const *x, const struct column *c,                   \
+                                 float(*sums)[TILE])                                               \
+    {                                                                                              \
+        dots_##type(src, n_blocks, s, x, c, sums, n);                                              \
+    }
+#define DOT_NAME(n, type) dot_##n##_##type,
+#if BLOCK >= 6
+#define EACH_DOT(M, type) M(1, type) M(2, type) M(4, type)
+#else
+#define EACH_DOT(M, type) M(1, type) M(2, type)
+#endif
+
 /*
- * The two functions of a type. HEADS fills the span's scales from the heads at src, SCALES(span,
+ * The functions of a type. HEADS fills the span's scales from the heads at src, SCALES(span,
  * body, block) from the body of a block; a block is PIECES pieces of GROUPS groups of GROUP
  * columns, each unpacked by INTS(sink, body of the block, piece).
  */
@@ -113,26 +131,40 @@ INLINE void start(struct sink *k, int n, const int32_t *from, size_t group)
                 INTS(&k, body, p);                                                                 \
         }                                                                                          \
     }                                                                                              \
-    static void dot_##type(const struct source *src, size_t n_blocks, struct span *s,              \
-                           const int8_t *x, const struct column *c, float *sums)                   \
+    INLINE void dots_##type(const struct source *src, size_t n_blocks, struct span *s,             \
+                            const int8_t *const *x, const struct column *c, float(*sums)[TILE],    \
+                            int n)                                                                 \
     {                                                                                              \
         HEADS;                                                                                     \
         const uint8_t *body = src->body;                                                           \
-        vf acc = v_load(sums);                                                                     \
+        vf acc[FEW];                                                                               \
+        UNROLL                                                                                     \
+        for (int j = 0; j < n; j++)                                                                \
+            acc[j] = v_load(sums[j]);                                                              \
         size_t g = 0;                                                                              \
         for (size_t b = 0; b < n_blocks; b++, body += (UNITS)*64) {                                \
             SCALES(s, body, b);                                                                    \
             UNROLL                                                                                 \
             for (int p = 0; p < (PIECES); p++, g += (GROUPS)) {                                    \
-                struct sink k = {.x = x + g * (GROUP), .eight_bits = (BITS) > 7};                  \
-                start(&k, GROUPS, (BIAS) ? c->start + g *(GROUP) / 16 : NULL, GROUP);              \
+                struct sink k = {.n = n, .eight_bits = (BITS) > 7};                                \
+                UNROLL                                                                             \
+                for (int j = 0; j < n; j++) {                                                      \
+                    k.x[j] = x[j] + g * (GROUP);                                                   \
+                    start(k.sum[j], GROUPS, (BIAS) ? c[j].start + g *(GROUP) / 16 : NULL, GROUP);  \
+                }                                                                                  \
                 INTS(&k, body, p);                                                                 \
-                acc = steps(acc, &k, GROUPS, g, GROUP, MIN, s, c);                                 \
+                UNROLL                                                                             \
+                for (int j = 0; j < n; j++)                                                        \
+                    acc[j] = steps(acc[j], k.sum[j], GROUPS, g, GROUP, MIN, s, &c[j]);             \
             }                                                                                      \
         }                                                                                          \
-        v_store(sums, acc);                                                                        \
+        UNROLL                                                                                     \
+        for (int j = 0; j < n; j++)                                                                \
+            v_store(sums[j], acc[j]);                                                              \
     }                                                                                              \
-    static const struct form form_##type = {GROUP, MIN, BITS, BIAS, unpack_##type, dot_##type};
+    EACH_DOT(DEFINE_DOT, type)                                                                     \
+    static dot_fn *const type##_dots[] = {EACH_DOT(DOT_NAME, type)};                               \
+    static const struct form form_##type = {GROUP, MIN, BITS, BIAS, unpack_##type, type##_dots};
 
 /* Types of one piece per block, and what a type does not have. */
 #define ONE_Q4_0(k, body, p)   ints_nibbles(k, body)
@@ -514,25 +546,36 @@ static void many_columns(const struct pass *p)
     }
 }
 
-static void one_column(const struct matmul *job, const struct form *f, size_t tile0, size_t tile1,
-                       void *scratch)
+/* Few columns: their data for all spans first, then tile by tile. */
+static void few_columns(const struct matmul *job, const struct form *f, size_t tile0, size_t tile1,
+                        void *scratch)
 {
     const struct matrix *w = job->w;
     const struct tile_layout l = tile_layout(w->type, w->n_cols);
-    const size_t run = SPAN / w->type->block;
-    const struct act_span *x = act_row(job->x, matmul_x_row(job, 0));
+    const size_t run = SPAN / w->type->block, n = job->n;
     struct span *s = scratch;
-    struct column *columns = (void *)(s + 1);
-    for (size_t b0 = 0; b0 < l.n_blocks; b0 += run)
-        prepare(&columns[b0 / run], &x[b0 / run], f);
+    struct column *columns = (void *)(s + 1); /* [span][n] */
+    const struct act_span *x[FUSED];
+    for (size_t j = 0; j < n; j++) {
+        x[j] = act_row(job->x, matmul_x_row(job, j));
+        for (size_t i = 0; i * run < l.n_blocks; i++)
+            prepare(&columns[i * n + j], &x[j][i], f);
+    }
     for (size_t tile = tile0; tile < tile1; tile++) {
-        _Alignas(64) float acc[TILE] = {0};
-        for (size_t b0 = 0; b0 < l.n_blocks; b0 += run) {
+        _Alignas(64) float sums[FUSED][TILE] = {{0}};
+        for (size_t b0 = 0, i = 0; b0 < l.n_blocks; b0 += run, i++) {
             const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
             const struct source src = source_at(w, &l, tile, b0, n_blocks, NULL);
-            f->dot(&src, n_blocks, s, x[b0 / run].q, &columns[b0 / run], acc);
+            const int8_t *q[FUSED];
+            for (size_t j = 0; j < n; j++)
+                q[j] = x[j][i].q;
+            for (size_t j = 0, m; j < n; j += m) {
+                m = n - j >= FEW ? FEW : n - j >= 2 ? 2 : 1;
+                f->dots[m / 2](&src, n_blocks, s, q + j, &columns[i * n + j], sums + j);
+            }
         }
-        finish(job, tile, 0, acc);
+        for (size_t j = 0; j < n; j++)
+            finish(job, tile, j, sums[j]);
     }
 }
 
@@ -663,8 +706,8 @@ static void product_tiles(const struct matmul *job, size_t tile0, size_t tile1, 
 {
     const struct matrix *w = job->w;
     const struct form f = form_of(w->type);
-    if (job->n == 1 && f.dot && w->packed && w->n_cols <= MAX_SPANS * SPAN) {
-        one_column(job, &f, tile0, tile1, scratch);
+    if (job->n <= FUSED && f.dots && w->packed && job->n * act_spans(w->n_cols) <= MAX_SPANS) {
+        few_columns(job, &f, tile0, tile1, scratch);
         return;
     }
     for (size_t j0 = 0; j0 < job->n; j0 += CHUNK) {

@@ -9,8 +9,8 @@
  * for a dot product of signed bytes.
  *
  * Every function hands its vectors to `put`, which is either a store to the span (many columns) or
- * the dot product itself (one column): the caller's choice is a constant, so the compiler keeps
- * only one.
+ * the dot products themselves (few columns): the caller's choice is a constant, so the compiler
+ * keeps only one.
  */
 #ifndef LINNET_KERNEL_UNPACK_H
 #define LINNET_KERNEL_UNPACK_H
@@ -21,6 +21,10 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
+/* Columns of X whose dot products share the unpacking of W in registers: as many as leave room for
+ * the sums of a piece. */
+enum { FEW = BLOCK >= 6 ? 4 : 2 };
+
 /* The weights of one tile over up to SPAN columns. */
 struct span {
     uint8_t q[SPAN / 4][TILE][4];
@@ -28,23 +32,27 @@ struct span {
     float min[SPAN / 16][TILE];
 };
 
-/* Where the vectors go: to q, or multiplied by x into the sum of their group. */
+/* Where the vectors go: to q, or multiplied by each x into the sum of their group. */
 struct sink {
     bool store;            /* a constant: to q */
     uint8_t (*q)[TILE][4]; /* first quad of the piece */
-    const int8_t *x;       /* first column of the piece */
+    int n;                 /* a constant: columns of X */
+    const int8_t *x[FEW];  /* [n] at the first column of the piece */
     bool eight_bits;       /* the weights may have more than six */
-    vi sum[8];             /* per group of the piece */
+    vi sum[FEW][8];        /* [n] per group of the piece */
 };
 
 /* Quad `quad` of group `group` (of `per` quads) of the piece. */
 INLINE void put(struct sink *k, int group, int per, int quad, vi w)
 {
     const int at = group * per + quad;
-    if (k->store)
+    if (k->store) {
         vb_store(k->q[at][0], w);
-    else
-        k->sum[group] = dot_bytes(k->sum[group], w, x4_load(k->x + 4 * at), k->eight_bits);
+        return;
+    }
+    UNROLL
+    for (int j = 0; j < k->n; j++)
+        k->sum[j][group] = dot_bytes(k->sum[j][group], w, x4_load(k->x[j] + 4 * at), k->eight_bits);
 }
 
 /* The high 16 bits of each lane as f16. */
