@@ -348,6 +348,43 @@ static void a_skipped_layer_keeps_what_later_tokens_need(void **state)
     bench_close(&b);
 }
 
+/* ---- memory ---- */
+
+/* The golden Mamba: 4 layers that keep 3 inputs of a convolution of 128 channels, and 16 numbers
+ * for each channel. What a step reads of a row is 128 + 128 + 128 + 2 x 16 numbers. */
+static void memory_of_recurrent_state_is_what_the_shapes_say(void **state)
+{
+    (void)state;
+    enum { MAX = 5, STATE = 4 * (3 * 128 + 16 * 128) * 4, LOG = 4 * (3 * 128 + 32) * 4 };
+    static const struct {
+        linnet_checkpoint_kind kind;
+        uint64_t limit, state, checkpoints;
+    } want[] = {
+        {LINNET_CHECKPOINT_EXACT, 1u << 30, STATE, MAX * STATE},
+        {LINNET_CHECKPOINT_F16, 1u << 30, STATE, MAX * STATE / 2},
+        {LINNET_CHECKPOINT_DELTA, 1u << 30, STATE + SPACING * LOG, MAX * STATE},
+        {LINNET_CHECKPOINT_EXACT, 1000, STATE, 1000},
+    };
+    if (!path_of("mamba"))
+        test_skip_shared("test_kinds");
+    struct bench b;
+    bench_open(&b, path_of("mamba"), LINNET_KV_F16);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        linnet_context_options co;
+        linnet_memory memory;
+        linnet_context_defaults(&co);
+        co.checkpoint_kind = want[i].kind;
+        co.checkpoint_spacing = SPACING;
+        co.checkpoint_max = MAX;
+        co.checkpoint_bytes = want[i].limit;
+        assert_ok(linnet_context_memory(b.m, &co, &memory, &err), err);
+        assert_int_equal(memory.kv, 0);
+        assert_int_equal(memory.state, want[i].state);
+        assert_int_equal(memory.checkpoints, want[i].checkpoints);
+    }
+    bench_close(&b);
+}
+
 /* ---- files ---- */
 
 static void layers_that_share_keys_need_none_of_their_own(void **state)
@@ -396,7 +433,7 @@ int main(int argc, char **argv)
          a_skipped_layer_keeps_what_later_tokens_need}, /* not of kinds with halves: the last */
     };
     enum { N_RULES = sizeof rules / sizeof *rules };
-    static struct CMUnitTest tests[N_RULES * N_KINDS + 2];
+    static struct CMUnitTest tests[N_RULES * N_KINDS + 3];
     static char names[N_RULES * N_KINDS][128];
     size_t n = 0;
     if (argc == 6 && strcmp(argv[1], "--continue") == 0)
@@ -413,5 +450,7 @@ int main(int argc, char **argv)
     tests[n++] =
         (struct CMUnitTest)cmocka_unit_test(interleaved_sessions_of_every_family_are_as_alone);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(layers_that_share_keys_need_none_of_their_own);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(memory_of_recurrent_state_is_what_the_shapes_say);
     return _cmocka_run_group_tests("kinds", tests, n, NULL, NULL);
 }
