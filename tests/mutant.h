@@ -160,7 +160,7 @@ static inline void mutant_put_keys(const struct mutant *m, struct gguf_writer *w
 static inline size_t mutant_size(const struct change *c)
 {
     const struct quant_type *type = quant_type_of(c->format);
-    size_t n = 1, row;
+    size_t n = 1, row = 0;
     for (uint32_t d = 0; d < c->n_dims; d++)
         n *= (size_t)c->dims[d];
     assert_true(type && quant_row_bytes(type, (size_t)c->dims[0], &row));

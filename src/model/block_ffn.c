@@ -171,7 +171,8 @@ static bool has_shared(struct loader *l, const struct moe_family *f, uint64_t d_
 {
     static const char count_key[] = "expert_shared_count",
                       width_key[] = "expert_shared_feed_forward_length";
-    bool says = key_present(l, count_key) | key_present(l, width_key);
+    bool says = key_present(l, count_key);
+    says = key_present(l, width_key) || says;
     uint32_t count = key_u32_or(l, count_key, 0, LIMIT_EXPERTS, 0);
     uint32_t width = key_here(l, width_key);
     if (!f->shared)

@@ -42,8 +42,8 @@ struct mla_desc mla_read(struct loader *l, float eps, bool mla_keys)
     d.d_rope = key_u32(l, "rope.dimension_count", 1, LIMIT_WIDTH);
     /* newer files: key_length and value_length are those of the cache, and the heads' have names of
      * their own */
-    bool newer = key_present(l, "attention.key_length_mla") |
-                 key_present(l, "attention.value_length_mla") | mla_keys;
+    bool newer = mla_keys || key_present(l, "attention.key_length_mla") ||
+                 key_present(l, "attention.value_length_mla");
     uint32_t d_k =
         key_u32(l, newer ? "attention.key_length_mla" : "attention.key_length", 1, LIMIT_WIDTH);
     d.d_v =
