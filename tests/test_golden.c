@@ -1,12 +1,13 @@
 /*
  * Golden cases: tiny models of every family against the logits another implementation computes, and
- * the promise that the bits do not depend on how a text is cut, on the number of threads, or on
- * company in the batch.
+ * the promise that the bits do not depend on how a text is cut, on the number of threads, on
+ * company in the batch, or on the kernel set.
  *
  * Data: ../shared/golden (see its README). A case whose architecture is not in the family table is
  * not run.
  */
 #include "golden.h"
+#include "kernel/kernel.h"
 
 #include <unistd.h>
 
@@ -15,14 +16,14 @@ struct runner {
     linnet_context *c;
 };
 
-static void runner_open(struct runner *r, const struct golden *g, unsigned threads,
-                        linnet_checkpoint_kind kind)
+static void runner_open_on(struct runner *r, const struct golden *g, unsigned threads,
+                           linnet_checkpoint_kind kind, const char *isa)
 {
     linnet_error e;
     linnet_model_options mo;
     linnet_model_defaults(&mo);
     mo.threads = threads;
-    mo.isa = getenv("LINNET_ISA");
+    mo.isa = isa;
     assert_ok(linnet_model_open(g->path, &mo, &r->m, &e), e);
     linnet_context_options co;
     linnet_context_defaults(&co);
@@ -36,6 +37,12 @@ static void runner_open(struct runner *r, const struct golden *g, unsigned threa
         co.n_ctx = 0;
         assert_ok(linnet_context_create(r->m, &co, &r->c, &e), e);
     }
+}
+
+static void runner_open(struct runner *r, const struct golden *g, unsigned threads,
+                        linnet_checkpoint_kind kind)
+{
+    runner_open_on(r, g, threads, kind, NULL);
 }
 
 static void runner_close(struct runner *r)
@@ -169,6 +176,21 @@ static void check_half(const struct golden *g, const float *whole)
     runner_close(&r);
 }
 
+/* Every kernel set that this machine can run. */
+static void check_kernels(const struct golden *g, const float *whole)
+{
+    for (size_t i = 0; i < kernels_count(); i++) {
+        if (!kernels_at(i)->supported())
+            continue;
+        struct runner r;
+        runner_open_on(&r, g, 1, LINNET_CHECKPOINT_EXACT, kernels_at(i)->name);
+        float *other = run_chunks(&r, g, g->n_tokens);
+        same_bits(g, kernels_at(i)->name, other, whole);
+        free(other);
+        runner_close(&r);
+    }
+}
+
 static void check_case(const char *name)
 {
     struct golden g;
@@ -191,6 +213,7 @@ static void check_case(const char *name)
     check_saving(&r, &g, whole);
     check_half(&g, whole);
     runner_close(&r);
+    check_kernels(&g, whole);
     const unsigned threads[] = {2, 7};
     for (size_t i = 0; i < 2; i++) {
         runner_open(&r, &g, threads[i], i ? LINNET_CHECKPOINT_EXACT : LINNET_CHECKPOINT_DELTA);

@@ -178,6 +178,71 @@ static void too_many_threads_are_refused(void **state)
     pool_destroy(p);
 }
 
+enum { NODE_CHUNKS = 60 };
+
+/* The chunks each worker ran, in its order. */
+struct diary {
+    size_t n[6], chunk[6][NODE_CHUNKS];
+};
+
+static void write_diary(void *arg, size_t chunk, unsigned worker)
+{
+    struct diary *d = arg;
+    d->chunk[worker][d->n[worker]++] = chunk;
+    sched_yield();
+}
+
+/* Field bug 29: memory is read by the threads of the node that wrote it first. */
+static void threads_take_the_chunks_of_their_node_before_others(void **state)
+{
+    (void)state;
+    linnet_error e;
+    struct pool *p = NULL;
+    const uint16_t node_of[6] = {3, 3, 5, 5, 5, 9}; /* none of this machine's */
+    const size_t begin[6] = {0, 0, 20, 20, 20, 50}, end[6] = {20, 20, 50, 50, 50, 60};
+    assert_ok(pool_create_on(node_of, 6, &p, &e), e);
+    assert_int_equal(pool_n_nodes(p), 3);
+    for (int round = 0; round < 50; round++) {
+        struct diary d = {.n = {0}};
+        pool_run(p, NODE_CHUNKS, write_diary, &d);
+        for (unsigned w = 0; w < 6; w++) {
+            bool away = false;
+            for (size_t i = 0; i < d.n[w]; i++) {
+                const bool own = d.chunk[w][i] >= begin[w] && d.chunk[w][i] < end[w];
+                assert_false(own && away);
+                away = !own;
+            }
+        }
+        if (d.n[0])
+            assert_true(d.chunk[0][0] < end[0]);
+    }
+    pool_destroy(p);
+}
+
+static void count_chunk(void *arg, size_t chunk, unsigned worker)
+{
+    (void)worker;
+    atomic_fetch_add((_Atomic unsigned *)arg + chunk, 1);
+}
+
+static void nodes_that_are_done_help_the_others(void **state)
+{
+    (void)state;
+    linnet_error e;
+    struct pool *p = NULL;
+    uint16_t node_of[40];
+    for (uint16_t t = 0; t < 40; t++)
+        node_of[t] = t; /* more nodes than are told apart */
+    assert_ok(pool_create_on(node_of, 40, &p, &e), e);
+    for (size_t n = 0; n < 200; n++) {
+        _Atomic unsigned ran[200] = {0};
+        pool_run(p, n, count_chunk, ran);
+        for (size_t chunk = 0; chunk < n; chunk++)
+            assert_int_equal(ran[chunk], 1);
+    }
+    pool_destroy(p);
+}
+
 /* ---- how many threads ---- */
 
 static char root[64];
@@ -302,6 +367,31 @@ static void a_group_seen_from_inside_a_container_is_found_at_the_root(void **sta
     assert_int_equal(pool_default_threads(root), 3);
 }
 
+static void check_nodes(unsigned n_threads, const uint16_t *want)
+{
+    uint16_t got[16];
+    pool_nodes(root, n_threads, got);
+    assert_memory_equal(got, want, n_threads * sizeof *got);
+}
+
+static void threads_are_shared_out_over_nodes_by_their_cores(void **state)
+{
+    (void)state;
+    put_machine(16, 2); /* cores 0-7 with second threads 8-15 */
+    check_nodes(4, (const uint16_t[]){0, 0, 0, 0});
+    put("sys/devices/system/node/node0/cpulist", "0-3,8-11\n");
+    put("sys/devices/system/node/node1/cpulist", "\n"); /* memory alone */
+    put("sys/devices/system/node/node2/cpulist", "4-7,12-15\n");
+    check_nodes(8, (const uint16_t[]){0, 0, 0, 0, 2, 2, 2, 2});
+    check_nodes(2, (const uint16_t[]){0, 2});
+    check_nodes(1, (const uint16_t[]){0});
+    put("proc/self/status", "Cpus_allowed_list:\t0-3,8-11\n");
+    check_nodes(6, (const uint16_t[]){0, 0, 0, 0, 0, 0});
+    put("proc/self/status", "Cpus_allowed_list:\t0,4-6\n"); /* one core here, three there */
+    check_nodes(4, (const uint16_t[]){0, 2, 2, 2});
+    check_nodes(12, (const uint16_t[]){0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2});
+}
+
 static void the_affinity_mask_limits_the_default(void **state)
 {
     (void)state;
@@ -328,6 +418,9 @@ int main(void)
         cmocka_unit_test(workers_and_caller_that_fell_asleep_are_woken),
         cmocka_unit_test(calls_from_several_threads_are_serialised),
         cmocka_unit_test(too_many_threads_are_refused),
+        cmocka_unit_test(threads_take_the_chunks_of_their_node_before_others),
+        cmocka_unit_test(nodes_that_are_done_help_the_others),
+        WITH_ROOT(threads_are_shared_out_over_nodes_by_their_cores),
         WITH_ROOT(hyper_threads_of_a_core_count_once),
         WITH_ROOT(a_machine_that_says_nothing_about_cores_counts_processors),
         WITH_ROOT(a_quota_of_one_and_a_half_means_one_thread),

@@ -1,6 +1,6 @@
 /*
  * How many threads this process can keep running: the affinity mask, the cores behind it, and the
- * CPU quota of its control group.
+ * CPU quota of its control group; and which memory they are near to.
  *
  * A quota is a share of time, not of processors: threads above it are all stopped together for the
  * rest of the period, and a barrier between them then waits for the scheduler. So a quota of 1.5
@@ -22,7 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CPUS = 8192, PATH_SIZE = 4096 }; /* the kernel's largest NR_CPUS; its PATH_MAX */
+/* the kernel's largest NR_CPUS; its PATH_MAX; more nodes than boards have sockets */
+enum { MAX_CPUS = 8192, PATH_SIZE = 4096, MAX_NODES = 64 };
 
 struct cpuset {
     unsigned long word[MAX_CPUS / (8 * sizeof(unsigned long))];
@@ -213,6 +214,58 @@ static unsigned limited(const char *root, bool cores)
     if (n > quota)
         n = quota;
     return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : n;
+}
+
+static bool node_cpus(const char *root, unsigned node, struct cpuset *out)
+{
+    char path[128], line[PATH_SIZE];
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%u/cpulist", node);
+    if (!read_line(root, path, line, sizeof line))
+        return false;
+    *out = parse_list(line);
+    return true;
+}
+
+/* Cores of the mask on each node, up to `max` nodes; their sum. */
+static unsigned count_node_cores(const char *root, unsigned *cores, unsigned max)
+{
+    const struct cpuset mask = read_affinity(root);
+    unsigned total = 0;
+    for (unsigned node = 0; node < max; node++) {
+        struct cpuset cpus;
+        cores[node] = 0;
+        if (!node_cpus(root, node, &cpus))
+            continue;
+        for (unsigned c = 0; c < MAX_CPUS; c++)
+            if (has_cpu(&cpus, c) && has_cpu(&mask, c) && is_first_of_core(root, &mask, c))
+                cores[node]++;
+        total += cores[node];
+    }
+    return total;
+}
+
+void pool_nodes(const char *root, unsigned n_threads, uint16_t *node_of)
+{
+    unsigned cores[MAX_NODES], total = count_node_cores(root, cores, MAX_NODES), before = 0, t = 0;
+    for (unsigned node = 0; node < MAX_NODES && total; node++) {
+        before += cores[node];
+        for (const unsigned end = (n_threads * before + total / 2) / total; t < end; t++)
+            node_of[t] = (uint16_t)node;
+    }
+    for (; t < n_threads; t++)
+        node_of[t] = 0;
+}
+
+void pool_bind(uint16_t node)
+{
+    struct cpuset cpus, mask = read_affinity(NULL);
+    unsigned long any = 0;
+    if (!node_cpus(NULL, node, &cpus))
+        return;
+    for (size_t i = 0; i < sizeof mask.word / sizeof *mask.word; i++)
+        any |= mask.word[i] &= cpus.word[i];
+    if (any)
+        sched_setaffinity(0, sizeof mask, (cpu_set_t *)mask.word);
 }
 
 unsigned pool_default_threads(const char *root)

@@ -1,16 +1,17 @@
 /*
  * The thread pool.
  *
- * A job is published by setting `next` to 0 and moving `epoch`. Whoever is awake takes chunk
- * numbers from `next` until they run out. A job is finished when its chunks have run, not when
- * every worker has been there: workers that sleep through a job cost it nothing, so a pool with
- * more threads than processors does not wait for the scheduler.
+ * A job is published by setting the `next` of each lane and moving `epoch`. A lane is the share of
+ * the chunks that belongs to the threads of one memory node. Whoever is awake takes chunk numbers
+ * from its own lane until they run out, then from the others. A job is finished when its chunks
+ * have run, not when every worker has been there: workers that sleep through a job cost it nothing,
+ * so a pool with more threads than processors does not wait for the scheduler.
  *
  * What keeps a late worker out of the next job: it sets its flag `inside` before it takes a number,
- * and the caller, having closed `next`, waits until every flag is clear before it touches the job's
- * fields. Both sides write one word and then read the other (sequentially consistent), so either
- * the caller sees the flag and waits, or the worker sees the closed counter and leaves without
- * reading the fields.
+ * and the caller, having closed every lane, waits until every flag is clear before it touches the
+ * job's fields. Both sides write one word and then read the other (sequentially consistent), so
+ * either the caller sees the flag and waits, or the worker sees the closed counter and leaves
+ * without reading the fields.
  *
  * Waiting is a spin of at most SPIN_NS, then a futex. Nobody spins in a pool with more threads than
  * the affinity mask and quota let run: a spinning thread would take the time of one with work to
@@ -36,16 +37,25 @@
 #include <unistd.h>
 
 enum {
-    LINE = 128, /* two cache lines: x86 prefetches the neighbour of a missed line */
+    MAX_LANES = 16, /* nodes after them share the last */
+    LINE = 128,     /* two cache lines: x86 prefetches the neighbour of a missed line */
     SPIN_NS = 50 * 1000,
     SPIN_ROUNDS = 64, /* pauses between two looks at the clock */
 };
 
 static const uint64_t closed = UINT64_C(1) << 63;
 
+struct lane {
+    alignas(LINE) _Atomic uint64_t next; /* next chunk number; `closed` or more between jobs */
+    uint64_t end;                        /* of the job's chunks in this lane */
+    unsigned last;                       /* of its threads, + 1; they begin where lane - 1 ends */
+};
+
 struct pool_worker {
     alignas(LINE) _Atomic uint32_t inside; /* may be reading the job; futex of the caller */
     unsigned index;                        /* 1 .. n_threads - 1 */
+    unsigned lane;
+    uint16_t node;
     struct pool *pool;
     pthread_t thread;
 };
@@ -53,12 +63,12 @@ struct pool_worker {
 struct pool {
     alignas(LINE) _Atomic uint32_t epoch; /* moves with every job; futex of sleeping workers */
     _Atomic bool stop;
-    /* The job: written while `next` is closed and nobody is inside. */
+    /* The job, and the ends of lanes: written while lanes are closed and nobody is inside. */
     pool_fn *fn;
     void *arg;
-    uint64_t n_chunks;
 
-    alignas(LINE) _Atomic uint64_t next; /* next chunk number; `closed` or more between jobs */
+    struct lane lanes[MAX_LANES];
+    unsigned n_lanes;
 
     alignas(LINE) _Atomic uint32_t sleepers; /* workers in the futex or on their way into it */
     _Atomic uint32_t caller_sleeps;
@@ -115,15 +125,38 @@ static bool spin_while(_Atomic uint32_t *word, uint32_t value)
     }
 }
 
-/* Take chunks until there are none. */
-static void work(struct pool *p, unsigned worker)
+/* Take chunks until there are none, from lane `own` on. */
+static void work(struct pool *p, unsigned worker, unsigned own)
 {
-    uint64_t c = atomic_fetch_add(&p->next, 1);
-    if (c >= closed)
-        return;
-    uint64_t n = p->n_chunks;
-    for (; c < n; c = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed))
-        p->fn(p->arg, (size_t)c, worker);
+    for (unsigned i = 0; i < p->n_lanes; i++) {
+        struct lane *l = &p->lanes[(own + i) % p->n_lanes];
+        uint64_t c = atomic_fetch_add(&l->next, 1);
+        if (c >= closed)
+            continue;
+        const uint64_t end = l->end;
+        for (; c < end; c = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed))
+            p->fn(p->arg, (size_t)c, worker);
+    }
+}
+
+/* Share the chunks out over the lanes in the ratio of their threads, and open them. */
+static void open_lanes(struct pool *p, size_t n_chunks)
+{
+    uint64_t begin[MAX_LANES];
+    for (unsigned i = 0; i < p->n_lanes; i++) {
+        struct lane *l = &p->lanes[i];
+        begin[i] = i ? p->lanes[i - 1].end : 0;
+        l->end = (uint64_t)(n_chunks / p->n_threads) * l->last +
+                 n_chunks % p->n_threads * l->last / p->n_threads;
+    }
+    for (unsigned i = 0; i < p->n_lanes; i++)
+        atomic_store(&p->lanes[i].next, begin[i]);
+}
+
+static void close_lanes(struct pool *p)
+{
+    for (unsigned i = 0; i < p->n_lanes; i++)
+        atomic_store(&p->lanes[i].next, closed);
 }
 
 static void wait_for_job(struct pool *p, uint32_t seen)
@@ -140,13 +173,15 @@ static void *worker_main(void *arg)
 {
     struct pool_worker *w = arg;
     struct pool *p = w->pool;
+    if (p->n_lanes > 1)
+        pool_bind(w->node);
     for (uint32_t seen = 0;;) {
         wait_for_job(p, seen);
         seen = atomic_load(&p->epoch);
         if (atomic_load(&p->stop))
             return NULL;
         atomic_store(&w->inside, 1);
-        work(p, w->index);
+        work(p, w->index, w->lane);
         atomic_store(&w->inside, 0);
         if (atomic_load(&p->caller_sleeps))
             futex_wake(&w->inside, 1);
@@ -163,7 +198,7 @@ static void wake_helpers(struct pool *p, size_t n_chunks)
         futex_wake(&p->epoch, want - awake < asleep ? want - awake : asleep);
 }
 
-/* After `next` was closed: wait until no worker can be reading the job. */
+/* After the lanes were closed: wait until no worker can be reading the job. */
 static void wait_until_left(struct pool *p)
 {
     for (unsigned i = 0; i < p->n_started; i++) {
@@ -190,12 +225,11 @@ void pool_run(struct pool *p, size_t n_chunks, pool_fn *fn, void *arg)
     } else {
         p->fn = fn;
         p->arg = arg;
-        p->n_chunks = n_chunks;
-        atomic_store(&p->next, 0);
+        open_lanes(p, n_chunks);
         atomic_fetch_add(&p->epoch, 1);
         wake_helpers(p, n_chunks);
-        work(p, 0);
-        atomic_store(&p->next, closed);
+        work(p, 0, 0);
+        close_lanes(p);
         wait_until_left(p);
     }
     pthread_mutex_unlock(&p->lock);
@@ -204,6 +238,26 @@ void pool_run(struct pool *p, size_t n_chunks, pool_fn *fn, void *arg)
 unsigned pool_threads(const struct pool *p)
 {
     return p->n_threads;
+}
+
+unsigned pool_n_nodes(const struct pool *p)
+{
+    return p->n_lanes;
+}
+
+/* A lane for each run of threads with the same node. */
+static void make_lanes(struct pool *p, const uint16_t *node_of)
+{
+    for (unsigned t = 0; t < p->n_threads; t++) {
+        const bool more = t == 0 || (node_of[t] != node_of[t - 1] && p->n_lanes < MAX_LANES);
+        p->n_lanes += more;
+        p->lanes[p->n_lanes - 1].last = t + 1;
+        if (t > 0) {
+            p->workers[t - 1].lane = p->n_lanes - 1;
+            p->workers[t - 1].node = node_of[t];
+        }
+    }
+    close_lanes(p);
 }
 
 /* Workers take no signals: handlers run in the threads of the program that installed them. */
@@ -231,17 +285,24 @@ static linnet_status start_workers(struct pool *p, linnet_error *e)
 
 linnet_status pool_create(unsigned n_threads, struct pool **out, linnet_error *e)
 {
+    uint16_t node_of[LIMIT_THREADS];
     if (n_threads == 0)
         n_threads = pool_default_threads(NULL);
     if (n_threads > LIMIT_THREADS)
         return err_set(e, LINNET_LIMIT, "%u threads asked for; the limit is %d", n_threads,
                        LIMIT_THREADS);
+    pool_nodes(NULL, n_threads, node_of);
+    return pool_create_on(node_of, n_threads, out, e);
+}
+
+linnet_status pool_create_on(const uint16_t *node_of, unsigned n_threads, struct pool **out,
+                             linnet_error *e)
+{
     struct pool *p = aligned_alloc(LINE, sizeof *p);
     if (!p)
         return err_memory(e, "the thread pool", sizeof *p);
     memset(p, 0, sizeof *p);
     pthread_mutex_init(&p->lock, NULL);
-    atomic_store(&p->next, closed);
     p->n_threads = n_threads;
 
     unsigned cpus = pool_cpus_allowed(NULL);
@@ -252,12 +313,14 @@ linnet_status pool_create(unsigned n_threads, struct pool **out, linnet_error *e
     linnet_status status = LINNET_OK;
     if (n_threads > 1) {
         p->workers = aligned_alloc(LINE, size);
-        if (!p->workers)
-            status = err_memory(e, "the thread pool", size);
-        else {
+        if (p->workers)
             memset(p->workers, 0, size);
-            status = start_workers(p, e);
-        }
+        else
+            status = err_memory(e, "the thread pool", size);
+    }
+    if (status == LINNET_OK) {
+        make_lanes(p, node_of);
+        status = start_workers(p, e);
     }
     if (status != LINNET_OK) {
         pool_destroy(p);

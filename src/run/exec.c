@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 enum { TILE_RUN = 4 }; /* tiles of a product worth giving out together */
+enum { FEW_ROWS = 4 }; /* rows up to which a product waits for memory */
 enum {
     CHUNKS_PER_THREAD = 4
 }; /* pieces a dispatch is cut into, so that a slow core does not hold up the rest */
@@ -71,15 +72,40 @@ static uint8_t *scratch_of(const struct linnet_context *c, unsigned worker)
     return c->scratch + (size_t)worker * KERNEL_SCRATCH;
 }
 
-/* The products of a step, cut into runs of tiles. */
+/* The products of a step, cut into chunks. */
 struct product_job {
     struct linnet_context *c;
     const struct step *s;
     const struct act *x;
-    size_t n, per_chunk, total; /* rows; tiles */
+    size_t n, n_chunks, per_chunk, total; /* rows; tiles */
 };
 
-static void product_chunk(void *arg, size_t chunk, unsigned worker)
+static void product_tiles(const struct product_job *j, const struct product *q, size_t t0,
+                          size_t t1, unsigned worker)
+{
+    struct matmul mm = {.w = q->w,
+                        .x = j->x,
+                        .n = j->n,
+                        .y = view_row(j->c, &q->dst, 0),
+                        .y_stride = j->c->p->regs[q->dst.reg].width,
+                        .bias = q->bias};
+    if (t0 < t1)
+        j->c->k->matmul(&mm, t0, t1, scratch_of(j->c, worker));
+}
+
+/* The same share of every product: threads of a memory node read what they packed. */
+static void product_share(void *arg, size_t chunk, unsigned worker)
+{
+    const struct product_job *j = arg;
+    for (uint32_t i = 0; i < j->s->n_products; i++) {
+        const struct product *q = &j->s->products[i];
+        const size_t tiles = matrix_n_tiles(q->w);
+        product_tiles(j, q, tiles * chunk / j->n_chunks, tiles * (chunk + 1) / j->n_chunks, worker);
+    }
+}
+
+/* A run of tiles, the products one after another. */
+static void product_run(void *arg, size_t chunk, unsigned worker)
 {
     const struct product_job *j = arg;
     size_t t0 = chunk * j->per_chunk;
@@ -92,14 +118,8 @@ static void product_chunk(void *arg, size_t chunk, unsigned worker)
             t1 -= tiles;
             continue;
         }
-        struct matmul mm = {.w = q->w,
-                            .x = j->x,
-                            .n = j->n,
-                            .y = view_row(j->c, &q->dst, 0),
-                            .y_stride = j->c->p->regs[q->dst.reg].width,
-                            .bias = q->bias};
         size_t end = t1 < tiles ? t1 : tiles;
-        j->c->k->matmul(&mm, t0, end, scratch_of(j->c, worker));
+        product_tiles(j, q, t0, end, worker);
         t0 = 0;
         t1 -= end;
     }
@@ -114,11 +134,15 @@ static void run_matmul(struct linnet_context *c, const struct step *s)
     struct product_job job = {.c = c, .s = s, .x = &x, .n = n};
     for (uint32_t i = 0; i < s->n_products; i++)
         job.total += matrix_n_tiles(s->products[i].w);
-    /* one row: as few pieces as keep threads busy. More: smaller ones, that end together on a busy
-     * machine, of whole runs of the tiles that kernels take through the rows together */
-    const size_t pieces = n > 1 ? 4 * chunk_limit(c) : chunk_limit(c), run = n > 1 ? TILE_RUN : 1;
-    job.per_chunk = ceil_div(ceil_div(job.total, pieces), run) * run;
-    pool_run(c->pool, ceil_div(job.total, job.per_chunk), product_chunk, &job);
+    /* few rows wait for memory: as few pieces as keep threads busy. More rows: smaller pieces, that
+     * end together on a busy machine, of whole runs of the tiles that kernels take together */
+    if (n <= FEW_ROWS) {
+        job.n_chunks = chunk_limit(c);
+        pool_run(c->pool, job.n_chunks, product_share, &job);
+    } else {
+        job.per_chunk = ceil_div(ceil_div(job.total, 4 * chunk_limit(c)), TILE_RUN) * TILE_RUN;
+        pool_run(c->pool, ceil_div(job.total, job.per_chunk), product_run, &job);
+    }
 }
 
 /* Sort (row, piece) pairs by expert: moe_x and moe_y list the rows of each expert one after
@@ -173,21 +197,19 @@ struct moe_job {
     struct linnet_context *c;
     const struct step *s;
     const struct act *x;
-    size_t per_chunk, chunks_each, n_active; /* tiles; chunks per expert and product */
+    size_t n_parts, n_active; /* n_parts of each matrix, the first ones of all come first */
 };
 
 static void moe_chunk(void *arg, size_t chunk, unsigned worker)
 {
     const struct moe_job *j = arg;
     struct linnet_context *c = j->c;
-    size_t per_product = j->chunks_each * j->n_active;
-    const struct product *q = &j->s->products[chunk / per_product];
-    size_t rest = chunk % per_product;
-    int32_t e = c->moe_active[rest / j->chunks_each];
-    size_t tiles = matrix_n_tiles(q->w);
-    size_t t0 = rest % j->chunks_each * j->per_chunk;
-    size_t t1 = t0 + j->per_chunk < tiles ? t0 + j->per_chunk : tiles;
-    if (t0 >= t1)
+    const size_t part = chunk / (j->n_active * j->s->n_products);
+    const struct product *q = &j->s->products[chunk / j->n_active % j->s->n_products];
+    const int32_t e = c->moe_active[chunk % j->n_active];
+    const size_t tiles = matrix_n_tiles(q->w);
+    const size_t t0 = tiles * part / j->n_parts, t1 = tiles * (part + 1) / j->n_parts;
+    if (t0 == t1)
         return;
     struct matmul mm = {.w = &q->w[e],
                         .x = j->x,
@@ -212,10 +234,11 @@ static void run_moe(struct linnet_context *c, const struct step *s)
     struct moe_job job = {.c = c, .s = s, .x = &x};
     uint32_t n_w = s->products[0].n_w;
     job.n_active = s->op == OP_HEAD_MATMUL ? group_by_head(c, n_w) : group_by_expert(c, s, n_w);
-    size_t pieces = ceil_div(chunk_limit(c), job.n_active * s->n_products);
-    job.per_chunk = ceil_div(most, pieces);
-    job.chunks_each = ceil_div(most, job.per_chunk);
-    pool_run(c->pool, job.chunks_each * job.n_active * s->n_products, moe_chunk, &job);
+    const size_t matrices = job.n_active * s->n_products, nodes = pool_n_nodes(c->pool);
+    job.n_parts = ceil_div(chunk_limit(c), matrices);
+    job.n_parts = job.n_parts < nodes ? nodes : job.n_parts;
+    job.n_parts = job.n_parts > most ? most : job.n_parts;
+    pool_run(c->pool, job.n_parts * matrices, moe_chunk, &job);
 }
 
 struct state_run {
