@@ -234,13 +234,10 @@ static struct view from_latent(struct loader *l, const struct moe_extra *extra, 
     return plan_matmul(l->p, "routed", mat(l, up, d, extra->d_latent), NULL, y);
 }
 
-/* Sum of the chosen experts' outputs. */
-static struct view routed(struct loader *l, const struct moe_family *f,
-                          const struct moe_extra *extra, struct view x)
+/* Width of the experts' hidden activations, 0 with an error. It comes from the tensors: the keys
+ * name it differently in each family. */
+static uint32_t expert_width(struct loader *l, const struct moe_family *f)
 {
-    struct plan *p = l->p;
-    struct router r = read_router(l, f);
-    /* widths come from the tensors: the keys name them differently in each family */
     uint64_t d_ff = tensor_dim(l, "ffn_down_exps.weight", 0);
     if (d_ff == 0 || d_ff > LIMIT_WIDTH / 2) {
         load_fail(
@@ -248,24 +245,29 @@ static struct view routed(struct loader *l, const struct moe_family *f,
             "tensor 'blk.%d.ffn_down_exps.weight' is missing or has rows of %llu; a mixture of "
             "a %s file has 1 to %d",
             l->il, (unsigned long long)d_ff, l->arch, LIMIT_WIDTH / 2);
-        return view_none();
+        return 0;
     }
-    const uint32_t d = x.width, d_in = extra->d_latent ? extra->d_latent : d;
     check_width(l, f, d_ff);
-    width_mul(l, "experts", (uint32_t)d_ff, r.n_used);
-    width_mul(l, "experts", d_in, r.n_used);
-    struct view logits = extra->logits
-                             ? *extra->logits
-                             : plan_matmul(p, "router", mat(l, "ffn_gate_inp", r.n_expert, d),
-                                           bias_opt(l, "ffn_gate_inp", r.n_expert), x);
+    return (uint32_t)d_ff;
+}
+
+/* Sum of the chosen experts' outputs. */
+static struct view routed(struct loader *l, const struct moe_family *f,
+                          const struct moe_extra *extra, const struct router *r, struct view logits,
+                          uint32_t d_ff, struct view x)
+{
+    struct plan *p = l->p;
+    const uint32_t d = x.width, d_in = extra->d_latent ? extra->d_latent : d;
+    width_mul(l, "experts", d_ff, r->n_used);
+    width_mul(l, "experts", d_in, r->n_used);
     if (extra->d_latent)
         x = to_latent(l, extra, x);
     struct view ids, weights;
-    plan_route(p, &r, logits, &ids, &weights);
-    struct view h = expert_hidden(l, f, extra->experts, &r, x, ids, (uint32_t)d_ff);
+    plan_route(p, r, logits, &ids, &weights);
+    struct view h = expert_hidden(l, f, extra->experts, r, x, ids, d_ff);
     struct view y = plan_moe_matmul(
-        p, "expert_down", mat_stack(l, "ffn_down_exps", r.n_expert, d_in, d_ff), r.n_expert,
-        bias_rows_opt(l, "ffn_down_exps", r.n_expert, d_in), h, ids, r.n_used);
+        p, "expert_down", mat_stack(l, "ffn_down_exps", r->n_expert, d_in, d_ff), r->n_expert,
+        bias_rows_opt(l, "ffn_down_exps", r->n_expert, d_in), h, ids, r->n_used);
     struct view out = plan_combine(p, "experts", y, weights);
     return extra->d_latent ? from_latent(l, extra, out, d) : out;
 }
@@ -279,14 +281,15 @@ static struct view shared(struct loader *l, const struct moe_family *f, struct g
         mat(l, "ffn_up_shexp", 1, x.width); /* missing, which is an error */
         return view_none();
     }
+    struct view g = view_none();
+    if (f->shared_gated)
+        g = plan_matmul(p, "shared_gate", mat(l, "ffn_gate_inp_shexp", 1, x.width), NULL, x);
     struct view s = block_ffn(
         l,
         &(struct ffn_desc){.kind = f->kind, .d_ff = (uint32_t)d_ff, .suffix = "_shexp", .glu = glu},
         x);
     if (!f->shared_gated)
         return s;
-    struct view g =
-        plan_matmul(p, "shared_gate", mat(l, "ffn_gate_inp_shexp", 1, x.width), NULL, x);
     plan_act(p, ACT_SIGMOID, g);
     return plan_combine(p, "shared", s, g);
 }
@@ -294,9 +297,22 @@ static struct view shared(struct loader *l, const struct moe_family *f, struct g
 struct view block_moe_with(struct loader *l, const struct moe_family *f,
                            const struct moe_extra *extra, struct view x)
 {
-    struct view out = routed(l, f, extra, x);
-    if (has_shared(l, f, tensor_dim(l, "ffn_down_exps.weight", 0)))
-        plan_add(l->p, out, out, shared(l, f, extra->shared, x));
+    const struct router r = read_router(l, f);
+    const uint32_t d_ff = expert_width(l, f);
+    if (d_ff == 0)
+        return view_none();
+    const struct view logits =
+        extra->logits ? *extra->logits
+                      : plan_matmul(l->p, "router", mat(l, "ffn_gate_inp", r.n_expert, x.width),
+                                    bias_opt(l, "ffn_gate_inp", r.n_expert), x);
+    /* before the routing: its first products become one step with the router's, which alone would
+     * keep one thread busy */
+    struct view always = view_none();
+    if (has_shared(l, f, d_ff))
+        always = shared(l, f, extra->shared, x);
+    struct view out = routed(l, f, extra, &r, logits, d_ff, x);
+    if (always.reg >= 0)
+        plan_add(l->p, out, out, always);
     return out;
 }
 
