@@ -4,7 +4,7 @@
  */
 #include "kernel_test.h"
 
-enum { PAGES = 8 };
+enum { PAGES = 24 };
 
 struct scene {
     struct attn_job job;
@@ -39,7 +39,8 @@ static void make(struct scene *s, size_t n_q, size_t n_keys, size_t d_k, size_t 
                              .scale = 1 / sqrtf((float)d_k)};
     const size_t k_bytes = kv_row_bytes(k_type, d_k), v_bytes = kv_row_bytes(v_type, d_v);
     assert_true(k_bytes && v_bytes);
-    job->k_stride = k_bytes + 6;
+    job->k_rows = shared;
+    job->k_stride = shared ? k_bytes + 6 : k_bytes;
     job->v_stride = shared ? job->k_stride : v_bytes + 2;
     job->k_off = 16;
     job->v_off = shared ? 16 : 16 + KV_PAGE * job->k_stride;
@@ -56,8 +57,13 @@ static void make(struct scene *s, size_t n_q, size_t n_keys, size_t d_k, size_t 
         uint8_t *page = s->pages[i / KV_PAGE];
         for (size_t d = 0; d < d_k; d++)
             row[d] = 2 * rng_float();
-        uint8_t *key = page + job->k_off + i % KV_PAGE * job->k_stride;
+        uint8_t *keys = page + job->k_off, *key = keys + i % KV_PAGE * job->k_stride;
+        uint8_t one[ATTN_MAX_DIM * 4];
+        if (!shared)
+            key = one;
         GENERIC->kv_store(k_type, row, key, d_k);
+        if (!shared)
+            kv_key_put(k_type, key, keys, i % KV_PAGE, d_k);
         GENERIC->kv_load(k_type, key, s->k + i * d_k, d_k);
         uint8_t *value = page + job->v_off + i % KV_PAGE * job->v_stride;
         if (!shared) {
@@ -121,7 +127,39 @@ static void naive(const struct scene *s, size_t i, double *want)
     free(p);
 }
 
-/* Generic against double; all tables against generic, the whole job and each query alone. */
+/* Query i split by split, merged into its row of the output. */
+static void in_parts(const struct kernels *k, const struct scene *s, size_t i, void *scratch)
+{
+    const struct attn_job *job = &s->job;
+    const size_t stride = job->d_v + 2 + i % 3;
+    const int32_t split0 = s->first[i] / KV_SPLIT, n = s->last[i] / KV_SPLIT + 1 - split0;
+    float *parts = alloc64((size_t)n * stride * sizeof *parts);
+    for (int32_t p = 0; p < n; p++) {
+        const int32_t from = (split0 + p) * KV_SPLIT, to = from + KV_SPLIT - 1;
+        const int32_t first = s->first[i] > from ? s->first[i] : from;
+        const int32_t last = s->last[i] < to ? s->last[i] : to;
+        float *out = parts + (size_t)p * stride;
+        struct attn_job one = *job;
+        one.n_q = 1;
+        one.q += i;
+        one.out = &out;
+        one.first = &first;
+        one.last = &last;
+        one.sinks = NULL;
+        one.part = true;
+        k->attention(&one, scratch);
+    }
+    k->attn_merge(&(struct attn_merge){.n = (size_t)n,
+                                       .d_v = job->d_v,
+                                       .stride = stride,
+                                       .parts = parts,
+                                       .out = s->out_rows[i],
+                                       .sink = job->sinks ? &job->sinks[i] : NULL});
+    free(parts);
+}
+
+/* Generic against double; all tables against generic, the whole job, each query alone and in
+ * parts. */
 static void check(struct scene *s)
 {
     struct attn_job *job = &s->job;
@@ -158,6 +196,10 @@ static void check(struct scene *s)
             k->attention(&one, scratch);
         }
         assert_same_floats(s->out, want, n, "queries alone");
+        memset(s->out, 0xff, n * 4);
+        for (size_t i = 0; i < job->n_q; i++)
+            in_parts(k, s, i, scratch);
+        assert_same_floats(s->out, want, n, "splits apart");
     }
     free(want);
     free(exact);
@@ -236,6 +278,48 @@ static void soft_caps_and_sinks(void **state)
     }
 }
 
+static void many_splits_with_windows_and_sinks(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 4; mode++) {
+        struct scene s;
+        const bool shared = mode & 1;
+        make(&s, 70, 1400, 48, 32, KV_F16, mode & 2 || shared ? KV_F16 : KV_Q8_0, shared);
+        s.job.sinks = mode & 2 ? s.sinks : NULL;
+        for (int i = 0; i < 70; i++) {
+            s.last[i] = 1330 + i;
+            s.first[i] = i % 3 == 0 ? 0 : 17 * i;
+        }
+        check(&s);
+        unmake(&s);
+    }
+}
+
+static void interleaved_keys_come_back(void **state)
+{
+    (void)state;
+    for (int t = 0; t < KV_TYPE_COUNT; t++)
+        for (size_t n = 32; n <= 96; n += t == KV_Q8_0 ? 32 : 13) {
+            const enum kv_type type = (enum kv_type)t;
+            const size_t bytes = kv_row_bytes(type, n), total = bytes * KV_PAGE;
+            uint8_t *rows = alloc64(total), *keys = alloc64(total + 1), *got = alloc64(bytes);
+            memset(keys, 0, total);
+            keys[total] = 0x5a;
+            for (size_t i = 0; i < total; i++)
+                rows[i] = (uint8_t)rng();
+            for (size_t i = 0; i < KV_PAGE; i++)
+                kv_key_put(type, rows + i * bytes, keys, i, n);
+            for (size_t i = 0; i < KV_PAGE; i++) {
+                kv_key_get(type, keys, i, got, n);
+                assert_memory_equal(got, rows + i * bytes, bytes);
+            }
+            assert_int_equal(keys[total], 0x5a);
+            free(rows);
+            free(keys);
+            free(got);
+        }
+}
+
 static void values_that_are_a_prefix_of_the_keys(void **state)
 {
     (void)state;
@@ -264,7 +348,9 @@ static void a_key_that_is_not_a_number_reaches_only_who_sees_it(void **state)
     for (int i = 0; i < 6; i++)
         s.last[i] = 60 + 4 * i;
     float bad[64] = {[3] = NAN};
-    GENERIC->kv_store(KV_F16, bad, s.pages[1] + s.job.k_off + (70 - 64) * s.job.k_stride, 64);
+    uint8_t row[128];
+    GENERIC->kv_store(KV_F16, bad, row, 64);
+    kv_key_put(KV_F16, row, s.pages[1] + s.job.k_off, 70 - 64, 64);
     void *scratch = alloc64(KERNEL_SCRATCH);
     FOR_TABLES(k)
     {
@@ -285,6 +371,8 @@ int main(void)
         cmocka_unit_test(windows_at_every_place_of_a_page),
         cmocka_unit_test(queries_that_see_disjoint_parts),
         cmocka_unit_test(soft_caps_and_sinks),
+        cmocka_unit_test(many_splits_with_windows_and_sinks),
+        cmocka_unit_test(interleaved_keys_come_back),
         cmocka_unit_test(values_that_are_a_prefix_of_the_keys),
         cmocka_unit_test(the_widest_heads_fit_the_scratch),
         cmocka_unit_test(a_key_that_is_not_a_number_reaches_only_who_sees_it),

@@ -24,8 +24,8 @@
 #define LINNET_KERNEL_DELTA_H
 
 /* Column vectors that share the loads of q, k and the decay: two where attention finds registers
- * for 4 queries. */
-enum { DELTA_VECS = ATTN_Q >= 4 ? 2 : 1 };
+ * for 16 sums. */
+enum { DELTA_VECS = ATTN_ACCS >= 16 ? 2 : 1 };
 enum { DELTA_AHEAD = 3 }; /* positions between asking for inputs and their use */
 
 /* One position's numbers. */

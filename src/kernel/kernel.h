@@ -32,8 +32,9 @@ enum {
     ACT_GROUP = 32, /* activations per quantisation scale */
     F32_PANEL = 64, /* columns summed before a float product's partial sum is added to the total */
     KV_PAGE = 64,   /* positions per KV page, and keys per step of the online softmax */
+    KV_SPLIT = 512, /* positions whose attention is summed by itself, then merged in order */
     ATTN_MAX_DIM = 2048,         /* most values of a key or value row */
-    KERNEL_SCRATCH = 256 * 1024, /* bytes of per-worker scratch every kernel may use, 64-aligned */
+    KERNEL_SCRATCH = 512 * 1024, /* bytes of per-worker scratch every kernel may use, 64-aligned */
 };
 
 /* A weight matrix W [n_rows][n_cols], y = W x. Owned by the model. */
@@ -100,27 +101,48 @@ enum kv_type { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_TYPE_COUNT };
 size_t kv_row_bytes(enum kv_type type, size_t n);
 
 /*
+ * Interleaved keys of one head in a page: KV_PAGE rows' bytes in all. Per 16 keys, one block of 16
+ * rows' bytes: with q8_0 the f16 scales [n / 32][16] first; then the values [n][16] (f32, f16, bf16
+ * or int8). So 16 scores are computed in the lanes of a vector without a sum over lanes. Put writes
+ * key i of the page from a row as kv_store() makes it, get is the inverse.
+ */
+void kv_key_put(enum kv_type type, const uint8_t *row, uint8_t *keys, size_t i, size_t n);
+void kv_key_get(enum kv_type type, const uint8_t *keys, size_t i, uint8_t *row, size_t n);
+
+/*
  * Attention of n_q queries over one KV head. Query i sees keys first[i]..last[i] (inclusive; first
- * > last is not allowed). Keys lie in pages of KV_PAGE positions: position p is row p % KV_PAGE of
+ * > last is not allowed). Keys lie in pages of KV_PAGE positions: position p is key p % KV_PAGE of
  * page p / KV_PAGE. score = dot(q, k) * scale; softcap > 0: score = softcap * tanh(score /
- * softcap). Online softmax page by page in order from the page of first[i]; a query's result does
- * not depend on the others of the job. sinks[i] (or NULL) is one more score without a value, taken
- * in last.
+ * softcap). Softmax is online, page by page in splits of KV_SPLIT positions that are merged in
+ * order (kernel/attention.h has the order of operations); a query's result does not depend on the
+ * others of the job, nor on whether its splits were computed by one job or by several. sinks[i] (or
+ * NULL) is one more score without a value, taken in last.
  */
 struct attn_job {
     size_t n_q;
     const float *const *q;       /* [n_q] -> [d_k] */
-    float *const *out;           /* [n_q] -> [d_v] */
+    float *const *out;           /* [n_q] -> [d_v]; of a part [d_v + 2] */
     const int32_t *first, *last; /* [n_q] */
     size_t d_k, d_v;
     enum kv_type k_type, v_type;
-    const uint8_t *const
-        *pages; /* [page]; this head's key rows start at page + k_off, k_stride bytes apart, */
+    const uint8_t *const *pages; /* [page] */
     size_t k_off,
-        v_off; /* its value rows at page + v_off, v_stride apart. Keys and values may be the */
-    size_t k_stride, v_stride; /* same bytes (MLA: values are a prefix of keys) */
+        v_off; /* this head's keys are at page + k_off, interleaved, or, with k_rows, in */
+    size_t k_stride, v_stride; /* rows k_stride bytes apart; values at page + v_off, in rows. Rows
+                                  may be the same bytes (MLA: values are a prefix of keys) */
+    bool k_rows;
+    bool part; /* all queries see keys of one and the same split only: out is what it brings, for
+                  attn_merge() */
     float scale, softcap;
-    const float *sinks; /* [n_q] or NULL */
+    const float *sinks; /* [n_q] or NULL; not for parts */
+};
+
+/* The result of one query from the parts of all splits it sees, ascending. */
+struct attn_merge {
+    size_t n, d_v, stride; /* floats from part to part */
+    const float *parts;    /* [n][stride] */
+    float *out;            /* [d_v] */
+    const float *sink;     /* [1] or NULL */
 };
 
 /*
@@ -222,6 +244,7 @@ struct kernels {
     void (*kv_store)(enum kv_type type, const float *x, uint8_t *dst, size_t n);
     void (*kv_load)(enum kv_type type, const uint8_t *src, float *x, size_t n);
     void (*attention)(const struct attn_job *job, void *scratch);
+    void (*attn_merge)(const struct attn_merge *job);
     void (*delta)(const struct delta_job *job);
     void (*conv)(const struct conv_job *job);
 

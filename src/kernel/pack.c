@@ -24,6 +24,58 @@ size_t kv_row_bytes(enum kv_type type, size_t n)
     }
 }
 
+/* Bytes of a value; and of 16 keys' scales before the values. */
+static size_t key_size(enum kv_type type)
+{
+    return type == KV_F32 ? 4 : type == KV_Q8_0 ? 1 : 2;
+}
+
+/* Where value d of key i is, from the start of the head's keys; for q8_0 also its scale. */
+static size_t key_at(enum kv_type type, size_t i, size_t d, size_t n)
+{
+    const size_t block = i / TILE * TILE * kv_row_bytes(type, n), scales = type == KV_Q8_0 ? n : 0;
+    return block + scales + (d * TILE + i % TILE) * key_size(type);
+}
+
+static size_t key_scale_at(size_t i, size_t d, size_t n)
+{
+    return i / TILE * TILE * kv_row_bytes(KV_Q8_0, n) + (d / 32 * TILE + i % TILE) * 2;
+}
+
+void kv_key_put(enum kv_type type, const uint8_t *row, uint8_t *keys, size_t i, size_t n)
+{
+    const size_t size = key_size(type);
+    uint8_t *to = keys + key_at(type, i, 0, n);
+    if (type == KV_Q8_0)
+        for (size_t d = 0; d < n; d++) {
+            const uint8_t *block = row + d / 32 * 34;
+            if (d % 32 == 0)
+                memcpy(keys + key_scale_at(i, d, n), block, 2);
+            to[d * TILE] = block[2 + d % 32];
+        }
+    else if (size == 2)
+        for (size_t d = 0; d < n; d++)
+            memcpy(to + d * TILE * 2, row + d * 2, 2);
+    else
+        for (size_t d = 0; d < n; d++)
+            memcpy(to + d * TILE * 4, row + d * 4, 4);
+}
+
+void kv_key_get(enum kv_type type, const uint8_t *keys, size_t i, uint8_t *row, size_t n)
+{
+    const size_t size = key_size(type);
+    for (size_t d = 0; d < n; d++) {
+        const uint8_t *from = keys + key_at(type, i, d, n);
+        if (type != KV_Q8_0) {
+            memcpy(row + d * size, from, size);
+            continue;
+        }
+        if (d % 32 == 0)
+            memcpy(row + d / 32 * 34, keys + key_scale_at(i, d, n), 2);
+        row[d / 32 * 34 + 2 + d % 32] = *from;
+    }
+}
+
 /* Types whose odd bytes are at the end of the block; all others have them at its start. */
 static bool head_is_last(uint32_t id)
 {

@@ -497,7 +497,8 @@ static uint64_t vec_spin_read(const void *p, size_t size)
     .relu2 = vec_relu2, .sigmoid = vec_sigmoid, .softplus = vec_softplus, .exp = vec_exp,          \
     .tanh = vec_tanh, .silu_mul = vec_silu_mul, .gelu_mul = vec_gelu_mul, .rope = vec_rope,        \
     .kv_store = vec_kv_store, .kv_load = vec_kv_load, .attention = vec_attention,                  \
-    .delta = vec_delta, .conv = vec_conv, .scan = vec_scan, .scan_each = vec_scan_each,             \
-    .wkv = vec_wkv, .lerp = vec_lerp, .spin_f32 = vec_spin_f32, .spin_read = vec_spin_read
+    .attn_merge = vec_attn_merge, .delta = vec_delta, .conv = vec_conv, .scan = vec_scan,          \
+    .scan_each = vec_scan_each, .wkv = vec_wkv, .lerp = vec_lerp, .spin_f32 = vec_spin_f32,        \
+    .spin_read = vec_spin_read
 
 #endif

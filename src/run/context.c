@@ -154,8 +154,8 @@ linnet_status linnet_context_memory(const linnet_model *model,
         s = begin(&c, (linnet_model *)model, plans[i], options, error);
         if (s == LINNET_OK) {
             uint64_t checkpoints;
-            out->work +=
-                exec_bytes(c.p, c.n_batch) + (uint64_t)pool_threads(c.pool) * KERNEL_SCRATCH;
+            out->work += exec_bytes(c.p, c.n_ctx, c.n_batch) +
+                         (uint64_t)pool_threads(c.pool) * KERNEL_SCRATCH;
             out->kv += kv_bytes(&c, c.n_ctx);
             out->state += state_memory(&c, &checkpoints);
             out->checkpoints += checkpoints;

@@ -70,8 +70,6 @@ struct attn_block {
     uint32_t span;
     uint32_t row0, n;
 };
-enum { ATTN_ROWS = 16 }; /* rows per attention block */
-
 /* What a run gives back. */
 struct output_item {
     size_t n_tokens;
@@ -110,14 +108,16 @@ struct linnet_context {
     /* memory of registers: [reg.offset * n_batch] floats and so on */
     float *regs, *out_regs;
     uint8_t *quants, *out_quants;
-    void *work; /* the one mapping of all four */
+    void *work; /* the one mapping of all four, and of attn_parts */
     size_t work_size;
     uint8_t *scratch;     /* [threads][KERNEL_SCRATCH] */
-    const float **attn_q; /* [threads][ATTN_ROWS * most heads of a group] */
+    const float **attn_q; /* [threads][attn_cap] */
     float **attn_out;
     int32_t *attn_range; /* [threads][2 * the same], then floats for sinks */
     float *attn_sinks;
-    size_t attn_cap;
+    size_t attn_rows, attn_cap; /* rows of an attention block; times most heads of a group */
+    float *attn_parts;          /* [attn_n_parts] results of splits, before they are merged */
+    size_t attn_n_parts;
 
     /* the batch */
     int32_t *token, *pos;      /* [n_batch] */
@@ -220,7 +220,7 @@ uint64_t state_memory(const struct linnet_context *c, uint64_t *checkpoints);
 linnet_status exec_run(struct linnet_context *c, linnet_error *e);
 /* Per-thread and per-batch memory that exec_run needs. */
 linnet_status exec_init(struct linnet_context *c, linnet_error *e);
-uint64_t exec_bytes(const struct plan *p, uint32_t n_batch);
+uint64_t exec_bytes(const struct plan *p, uint32_t n_ctx, uint32_t n_batch);
 /* One recurrent step over the spans of the batch. */
 void exec_state_step(struct linnet_context *c, const struct step *s);
 

@@ -15,9 +15,6 @@
 
 enum { TILE_RUN = 4 }; /* tiles of a product worth giving out together */
 enum { FEW_ROWS = 4 }; /* rows up to which a product waits for memory */
-enum {
-    CHUNKS_PER_THREAD = 4
-}; /* pieces a dispatch is cut into, so that a slow core does not hold up the rest */
 
 /* A dispatch of row-local steps [first, last): each row goes through all of them while it is in the
  * caches. */
@@ -42,17 +39,6 @@ static void rows_chunk(void *arg, size_t chunk, unsigned worker)
     }
 }
 
-static size_t chunk_limit(const struct linnet_context *c)
-{
-    size_t t = pool_threads(c->pool);
-    return t == 1 ? 1 : t * CHUNKS_PER_THREAD;
-}
-
-static size_t ceil_div(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static size_t rows_of(const struct linnet_context *c, const struct step *s)
 {
     return s->logit_rows ? c->n_logit_rows : s->out_rows ? c->n_out : c->n_rows;
@@ -65,11 +51,6 @@ static void run_rows(struct linnet_context *c, size_t first, size_t last)
         return;
     struct rows_job job = {c, first, last, n, ceil_div(n, chunk_limit(c))};
     pool_run(c->pool, ceil_div(n, job.per_chunk), rows_chunk, &job);
-}
-
-static uint8_t *scratch_of(const struct linnet_context *c, unsigned worker)
-{
-    return c->scratch + (size_t)worker * KERNEL_SCRATCH;
 }
 
 /* The products of a step, cut into chunks. */
@@ -265,81 +246,6 @@ static void run_state(struct linnet_context *c, const struct step *s)
     exec_state_step(c, s);
 }
 
-struct attn_run {
-    struct linnet_context *c;
-    const struct step *s;
-    uint32_t each, n_parts; /* query heads of a part, parts of a KV head */
-};
-
-/* One block of rows, and a part of the query heads of one KV head. */
-static void attn_chunk(void *arg, size_t chunk, unsigned worker)
-{
-    const struct attn_run *j = arg;
-    struct linnet_context *c = j->c;
-    const struct step *s = j->s;
-    const struct kv_slot *slot = &c->p->kvs[s->index];
-    const struct kv_place *at = &c->places[s->index];
-    uint32_t part = (uint32_t)(chunk % j->n_parts);
-    chunk /= j->n_parts;
-    const struct attn_block *b = &c->blocks[chunk / slot->n_head];
-    const struct span *span = &c->spans[b->span];
-    uint32_t head = (uint32_t)(chunk % slot->n_head), group = s->a.n / slot->n_head;
-    uint32_t g0 = part * j->each, g1 = g0 + j->each < group ? g0 + j->each : group;
-    const float **q = c->attn_q + worker * c->attn_cap;
-    float **out = c->attn_out + worker * c->attn_cap;
-    int32_t *first = c->attn_range + (size_t)worker * 2 * c->attn_cap, *last = first + c->attn_cap;
-    float *sinks = s->attn->sinks ? c->attn_sinks + worker * c->attn_cap : NULL;
-    size_t n = 0;
-    for (uint32_t i = 0; i < b->n; i++) {
-        size_t row = b->row0 + i;
-        int32_t pos = c->pos[row];
-        int32_t from = s->attn->window && pos >= (int32_t)s->attn->window
-                           ? pos - (int32_t)s->attn->window + 1
-                           : 0;
-        for (uint32_t g = g0; g < g1; g++, n++) {
-            uint32_t h = head * group + g;
-            q[n] = view_row(c, &s->a, row) + (size_t)h * s->a.stride;
-            out[n] = view_row(c, &s->dst, row) + (size_t)h * s->dst.stride;
-            first[n] = from;
-            last[n] = pos;
-            if (sinks)
-                sinks[n] = s->attn->sinks[h];
-        }
-    }
-    struct attn_job job = {.n_q = n,
-                           .q = q,
-                           .out = out,
-                           .first = first,
-                           .last = last,
-                           .d_k = slot->d_k,
-                           .d_v = slot->d_v,
-                           .k_type = c->kv_k,
-                           .v_type = slot->v_in_k ? c->kv_k : c->kv_v,
-                           .pages = (const uint8_t *const *)span->s->pages[at->group],
-                           .k_off = at->k_off + head * KV_PAGE * at->k_row,
-                           .v_off = at->v_off + head * KV_PAGE * at->v_row,
-                           .k_stride = at->k_row,
-                           .v_stride = at->v_row,
-                           .scale = s->attn->scale,
-                           .softcap = s->attn->softcap,
-                           .sinks = sinks};
-    c->k->attention(&job, scratch_of(c, worker));
-}
-
-static void run_attention(struct linnet_context *c, const struct step *s)
-{
-    enum { LEAST = 8 }; /* query heads worth a conversion of the keys of their own */
-    size_t n_head = c->p->kvs[s->index].n_head, group = s->a.n / n_head,
-           chunks = c->n_blocks * n_head;
-    if (chunks == 0)
-        return;
-    size_t parts = ceil_div(chunk_limit(c), chunks), most = ceil_div(group, LEAST);
-    struct attn_run job = {.c = c, .s = s};
-    job.each = (uint32_t)ceil_div(group, parts < most ? parts : most);
-    job.n_parts = (uint32_t)ceil_div(group, job.each);
-    pool_run(c->pool, chunks * job.n_parts, attn_chunk, &job);
-}
-
 static void run_step(struct linnet_context *c, size_t i)
 {
     const struct step *s = &c->p->steps[i];
@@ -347,7 +253,7 @@ static void run_step(struct linnet_context *c, size_t i)
     case OP_MATMUL: run_matmul(c, s); break;
     case OP_MOE_MATMUL:
     case OP_HEAD_MATMUL: run_moe(c, s); break;
-    case OP_ATTENTION: run_attention(c, s); break;
+    case OP_ATTENTION: attend_step(c, s); break;
     default:
         if (op_infos[s->op].kind == OP_STATE)
             run_state(c, s);
@@ -431,40 +337,26 @@ static linnet_status run_observed(struct linnet_context *c, linnet_error *e)
     return LINNET_OK;
 }
 
-/* Cut each span's rows into attention blocks. */
-static void make_blocks(struct linnet_context *c)
-{
-    c->n_blocks = 0;
-    for (uint32_t i = 0; i < c->n_spans; i++)
-        for (size_t r = 0; r < c->spans[i].n; r += ATTN_ROWS) {
-            size_t n = c->spans[i].n - r < ATTN_ROWS ? c->spans[i].n - r : ATTN_ROWS;
-            c->blocks[c->n_blocks++] =
-                (struct attn_block){i, (uint32_t)(c->spans[i].row0 + r), (uint32_t)n};
-        }
-}
-
 linnet_status exec_run(struct linnet_context *c, linnet_error *e)
 {
-    make_blocks(c);
+    attend_blocks(c);
     return c->observed ? run_observed(c, e) : run_plain(c, e);
 }
 
-uint64_t exec_bytes(const struct plan *p, uint32_t n_batch)
+uint64_t exec_bytes(const struct plan *p, uint32_t n_ctx, uint32_t n_batch)
 {
     return ((uint64_t)(p->row_floats + p->out_floats) * sizeof(float) + p->row_quant +
             p->out_quant) *
-           n_batch;
+               n_batch +
+           attend_part_floats(p, n_ctx) * sizeof(float);
 }
 
-/* The widest needs of any step: heads per KV head, experts (or heads with matrices), of which a row
- * uses. */
-static void most(const struct plan *p, size_t *heads, size_t *experts, size_t *used)
+/* The widest needs of any step: experts (or heads with matrices), of which a row uses. */
+static void most(const struct plan *p, size_t *experts, size_t *used)
 {
-    *heads = *experts = *used = 1;
+    *experts = *used = 1;
     for (size_t i = 0; i < p->n_steps; i++) {
         const struct step *s = &p->steps[i];
-        if (s->op == OP_ATTENTION && s->a.n / p->kvs[s->index].n_head > *heads)
-            *heads = s->a.n / p->kvs[s->index].n_head;
         if (s->op != OP_MOE_MATMUL && s->op != OP_HEAD_MATMUL)
             continue;
         if (s->products[0].n_w > *experts)
@@ -477,14 +369,16 @@ static void most(const struct plan *p, size_t *heads, size_t *experts, size_t *u
 static bool map_registers(struct linnet_context *c)
 {
     const struct plan *p = c->p;
-    size_t sizes[4] = {p->row_floats * sizeof(float), p->out_floats * sizeof(float), p->row_quant,
-                       p->out_quant};
-    uint8_t *at[4];
-    size_t total = 0, offset[4];
-    for (int i = 0; i < 4; i++) {
+    enum { N = 5 };
+    c->attn_n_parts = attend_part_floats(p, c->n_ctx);
+    size_t sizes[N] = {p->row_floats * sizeof(float), p->out_floats * sizeof(float), p->row_quant,
+                       p->out_quant, c->attn_n_parts * sizeof(float)};
+    uint8_t *at[N];
+    size_t total = 0, offset[N];
+    for (int i = 0; i < N; i++) {
         offset[i] = total;
-        if (!size_mul(sizes[i], c->n_batch, &sizes[i]) || !size_align(sizes[i], 4096, &sizes[i]) ||
-            !size_add(total, sizes[i], &total))
+        if (!size_mul(sizes[i], i < 4 ? c->n_batch : 1, &sizes[i]) ||
+            !size_align(sizes[i], 4096, &sizes[i]) || !size_add(total, sizes[i], &total))
             return false;
     }
     c->work_size = total;
@@ -495,20 +389,21 @@ static bool map_registers(struct linnet_context *c)
         return false;
     }
     madvise(c->work, total, MADV_HUGEPAGE); /* advice: a refusal costs speed only */
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < N; i++)
         at[i] = (uint8_t *)c->work + offset[i];
     c->regs = (float *)(void *)at[0];
     c->out_regs = (float *)(void *)at[1];
     c->quants = at[2];
     c->out_quants = at[3];
+    c->attn_parts = (float *)(void *)at[4];
     return true;
 }
 
 linnet_status exec_init(struct linnet_context *c, linnet_error *e)
 {
-    size_t heads, experts, used, n = c->n_batch, threads = pool_threads(c->pool);
-    most(c->p, &heads, &experts, &used);
-    c->attn_cap = heads * ATTN_ROWS;
+    size_t experts, used, n = c->n_batch, threads = pool_threads(c->pool);
+    most(c->p, &experts, &used);
+    attend_init(c);
     c->scratch = ARENA_ARRAY(&c->arena, threads * KERNEL_SCRATCH, uint8_t);
     c->attn_q = ARENA_ARRAY(&c->arena, threads * c->attn_cap, const float *);
     c->attn_out = ARENA_ARRAY(&c->arena, threads * c->attn_cap, float *);
@@ -532,6 +427,6 @@ linnet_status exec_init(struct linnet_context *c, linnet_error *e)
                c->blocks && c->moe_count && c->moe_start && c->moe_active && c->moe_x && c->moe_y;
     if (!all || !map_registers(c))
         return err_memory(e, "working memory of a context; a smaller n_batch needs less",
-                          (size_t)exec_bytes(c->p, c->n_batch));
+                          (size_t)exec_bytes(c->p, c->n_ctx, c->n_batch));
     return LINNET_OK;
 }

@@ -44,6 +44,33 @@ static inline struct act act_of(const struct linnet_context *c, const struct vie
                         .quant = quant >= 0 ? quant_base(c, quant) : NULL};
 }
 
+/* Pieces a dispatch is cut into, so that a slow core does not hold up the rest. */
+static inline size_t chunk_limit(const struct linnet_context *c)
+{
+    enum { CHUNKS_PER_THREAD = 4 };
+    size_t t = pool_threads(c->pool);
+    return t == 1 ? 1 : t * CHUNKS_PER_THREAD;
+}
+
+static inline size_t ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static inline uint8_t *scratch_of(const struct linnet_context *c, unsigned worker)
+{
+    return c->scratch + (size_t)worker * KERNEL_SCRATCH;
+}
+
+/* attend.c: attention over the batch. */
+/* Sets attn_rows and attn_cap. */
+void attend_init(struct linnet_context *c);
+/* Floats for the results of splits. */
+size_t attend_part_floats(const struct plan *p, uint32_t n_ctx);
+/* Cut each span's rows into attention blocks. */
+void attend_blocks(struct linnet_context *c);
+void attend_step(struct linnet_context *c, const struct step *s);
+
 /* Row-local operations: one row. NULL for operations that are not. */
 typedef void row_fn(struct linnet_context *c, const struct step *s, size_t row);
 extern row_fn *const row_fns[OP_COUNT];

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION = 1, SAMPLE = 4096 };
+enum { VERSION = 2, SAMPLE = 4096 };
 static const char magic[8] = {'L', 'I', 'N', 'N', 'E', 'T', 'S', 'N'};
 
 struct header {

@@ -291,12 +291,17 @@ static void do_kv_store(struct linnet_context *c, const struct step *s, size_t r
     const float *k = view_row(c, &s->a, row);
     const float *v = slot->v_in_k ? NULL : view_row(c, &s->b, row);
     for (uint32_t h = 0; h < slot->n_head; h++) {
-        size_t r = (size_t)h * KV_PAGE + pos % KV_PAGE;
-        c->k->kv_store(c->kv_k, k + (size_t)h * s->a.stride, page + at->k_off + r * at->k_row,
-                       slot->d_k);
-        if (v)
-            c->k->kv_store(c->kv_v, v + (size_t)h * s->b.stride, page + at->v_off + r * at->v_row,
-                           slot->d_v);
+        size_t i = pos % KV_PAGE, r = (size_t)h * KV_PAGE + i;
+        if (!v) { /* values are in the key's row */
+            c->k->kv_store(c->kv_k, k + (size_t)h * s->a.stride, page + at->k_off + r * at->k_row,
+                           slot->d_k);
+            continue;
+        }
+        uint8_t key[ATTN_MAX_DIM * sizeof(float)];
+        c->k->kv_store(c->kv_k, k + (size_t)h * s->a.stride, key, slot->d_k);
+        kv_key_put(c->kv_k, key, page + at->k_off + (r - i) * at->k_row, i, slot->d_k);
+        c->k->kv_store(c->kv_v, v + (size_t)h * s->b.stride, page + at->v_off + r * at->v_row,
+                       slot->d_v);
     }
 }
 

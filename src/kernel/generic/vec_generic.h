@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { ATTN_Q = 1 }; /* queries that share the loads of a key: as many as registers allow */
+enum { ATTN_ACCS = 4 }; /* sums that attention keeps in registers */
 
 typedef struct {
     float v[16];

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { ATTN_Q = 1 };
+enum { ATTN_ACCS = 4 };
 
 typedef struct {
     __m256 lo, hi;

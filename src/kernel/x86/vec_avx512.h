@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ATTN_Q = 4 };
+enum { ATTN_ACCS = 16 };
 
 typedef __m512 vf;
 typedef __m512i vi;
