@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/pool.h"
 #include "gguf/gguf.h"
+#include "golden.h"
 #include "mkvocab.h"
 #include "quant/quant.h"
 #include "tempdir.h"
@@ -275,6 +276,54 @@ static void vocabularies_survive_failing_allocations(void **state)
     }
 }
 
+#if REPLACE
+/* Allocations of single-token steps after a prompt, pages and checkpoints included. */
+static long allocations_of_decode(const struct golden_case *g)
+{
+    linnet_error e;
+    linnet_model *m;
+    linnet_context *c;
+    linnet_session *s;
+    char path[256];
+    snprintf(path, sizeof path, "golden/%s.gguf", g->name);
+    assert_ok(linnet_model_open(test_shared(path), NULL, &m, &e), e);
+    linnet_context_options o;
+    linnet_context_defaults(&o);
+    o.n_ctx = 128;
+    assert_ok(linnet_context_create(m, &o, &c, &e), e);
+    assert_ok(linnet_session_create(c, &s, &e), e);
+    const int32_t prompt[5] = {1, 2, 3, 4, 5};
+    linnet_item item = {s, prompt, 5, LINNET_WANT_LAST};
+    assert_ok(linnet_run(c, &item, 1, &e), e);
+    item.n_tokens = 1;
+    atomic_store(&until_failure, LONG_MAX);
+    for (int i = 0; i < 100; i++)
+        assert_ok(linnet_run(c, &item, 1, &e), e);
+    const long n = LONG_MAX - atomic_load(&until_failure);
+    linnet_session_free(s);
+    linnet_context_free(c);
+    linnet_model_close(m);
+    return n;
+}
+#endif
+
+static void a_decode_step_allocates_nothing(void **state)
+{
+    (void)state;
+#if REPLACE
+    const struct golden_case *g = golden_case_at(0);
+    if (!g)
+        test_skip_shared("a_decode_step_allocates_nothing");
+    for (size_t i = 0; (g = golden_case_at(i)); i++) {
+        const long n = allocations_of_decode(g);
+        if (n != 0)
+            fail_msg("%s: %ld allocations in 100 steps", g->name, n);
+    }
+#else
+    skip();
+#endif
+}
+
 int main(void)
 {
 #define IN_DIR(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -284,6 +333,7 @@ int main(void)
         IN_DIR(writing_survives_failing_allocations),
         IN_DIR(vocabularies_survive_failing_allocations),
         IN_DIR(a_pool_survives_failing_allocations),
+        cmocka_unit_test(a_decode_step_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
