@@ -15,8 +15,8 @@
  *   out = O * (c / L)
  *
  *   dot: for each panel of ATTN_PANEL dimensions t = 0; t = fma(q'[d], k[d], t) ascending; then s =
- *   t for the first, s = s + t for the others. With q8_0 keys k[d] are the integers of the block,
- * and s = t * scale, s = fma(t, scale, s).
+ *   t for the first, s = s + t for the others. With q8_0 keys k[d] are the integers of the block
+ *   and s = t * scale for the first, s = fma(t, scale, s) for the others.
  *
  * Queries run in blocks. Many share one conversion of keys and values to f32, a few convert in
  * registers. Interleaved keys are multiplied with 16 keys in the lanes of a vector, rows of keys
