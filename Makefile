@@ -53,7 +53,7 @@ have_pkgs  = $(if $(missing),$(error not found: $(missing). `make deps` installs
 
 WARN      := -Wall -Wextra -Wshadow -Wconversion -Wvla $(if $(WERROR),-Werror)
 OPT       ?= -O2 -g
-SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -DLINNET_SANITIZED -fno-omit-frame-pointer -fno-sanitize-recover=all)
 FLAGS     := $(if $(SYSROOT),--sysroot=$(SYSROOT)) -std=c17 -D_GNU_SOURCE $(WARN) -fPIC -pthread
 FLAGS     += -ffp-contract=off -fno-math-errno -fvisibility=hidden $(SAN_FLAGS)
 FLAGS     += $(if $(CORE_ONLY),-DLINNET_CORE_ONLY) -Iinclude -Isrc -DLINNET_VERSION='"$(VERSION)"' $(call pkg_cf,$(CORE_PKGS))

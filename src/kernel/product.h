@@ -23,10 +23,10 @@
 #include "kernel/unpack.h"
 
 enum {
-    TILES = 4,       /* tiles that share a pass over X */
-    CHUNK = 256,     /* columns of X per unpacking of W */
-    FUSED = 8,       /* columns up to which unpacking and product are fused */
-    MAX_SPANS = 512, /* for those, of all columns: one may have 131,072 values */
+    TILES = 4,               /* tiles that share a pass over X */
+    CHUNK = 256,             /* columns of X per unpacking of W */
+    FUSED = FEW > 1 ? 8 : 1, /* columns up to which unpacking and product are fused */
+    MAX_SPANS = 512,         /* for those, of all columns: one may have 131,072 values */
 };
 
 /* What one column of X brings to a span of W, per 16 columns of W; a group of 32 counts at the
@@ -107,10 +107,12 @@ INLINE void start(vi *sum, int n, const int32_t *from, size_t group)
         dots_##type(src, n_blocks, s, x, c, sums, n);                                              \
     }
 #define DOT_NAME(n, type) dot_##n##_##type,
-#if BLOCK >= 6
+#if FEW == 4
 #define EACH_DOT(M, type) M(1, type) M(2, type) M(4, type)
-#else
+#elif FEW == 2
 #define EACH_DOT(M, type) M(1, type) M(2, type)
+#else
+#define EACH_DOT(M, type) M(1, type)
 #endif
 
 /*
@@ -555,7 +557,7 @@ static void few_columns(const struct matmul *job, const struct form *f, size_t t
     const size_t run = SPAN / w->type->block, n = job->n;
     struct span *s = scratch;
     struct column *columns = (void *)(s + 1); /* [span][n] */
-    const struct act_span *x[FUSED];
+    const struct act_span *x[FUSED] = {NULL};
     for (size_t j = 0; j < n; j++) {
         x[j] = act_row(job->x, matmul_x_row(job, j));
         for (size_t i = 0; i * run < l.n_blocks; i++)
@@ -566,7 +568,7 @@ static void few_columns(const struct matmul *job, const struct form *f, size_t t
         for (size_t b0 = 0, i = 0; b0 < l.n_blocks; b0 += run, i++) {
             const size_t n_blocks = l.n_blocks - b0 < run ? l.n_blocks - b0 : run;
             const struct source src = source_at(w, &l, tile, b0, n_blocks, NULL);
-            const int8_t *q[FUSED];
+            const int8_t *q[FUSED] = {NULL};
             for (size_t j = 0; j < n; j++)
                 q[j] = x[j][i].q;
             for (size_t j = 0, m; j < n; j += m) {

@@ -22,8 +22,17 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 /* Columns of X whose dot products share the unpacking of W in registers: as many as leave room for
- * the sums of a piece. */
-enum { FEW = BLOCK >= 6 ? 4 : 2 };
+ * the sums of a piece, and as the compiler can take: every type has its code for each number, which
+ * under sanitizers takes minutes. */
+#if defined(LINNET_SANITIZED)
+#define FEW 1
+#elif PAIR == 2
+#define FEW 4
+#elif BLOCK == 8
+#define FEW 2
+#else
+#define FEW 1
+#endif
 
 /* The weights of one tile over up to SPAN columns. */
 struct span {

@@ -577,15 +577,33 @@ uint32_t width_mul(struct loader *l, const char *what, uint32_t a, uint32_t b)
     return (uint32_t)w;
 }
 
-/* Keys that describe, and never change what is computed. */
-static bool harmless_key(const char *suffix)
+/* Keys that describe, and never change what is computed; of the two epsilons converters write, the
+ * one of a norm that the family does not have; and what is 0 where that says that there is none. */
+static bool harmless_key(const struct gguf_kv *kv, const char *suffix)
 {
     static const char *const names[] = {
-        "context_length",       "vocab_size",  "pooling_type",     "tensor_data_layout",
-        "quantization_version", "block_count", "embedding_length",
+        "context_length",
+        "vocab_size",
+        "pooling_type",
+        "tensor_data_layout",
+        "quantization_version",
+        "block_count",
+        "embedding_length",
+        "attention.layer_norm_epsilon",
+        "attention.layer_norm_rms_epsilon",
+    };
+    static const char *const none_if_0[] = {
+        "expert_count",           "expert_used_count",       "expert_shared_count",
+        "expert_group_count",     "expert_group_used_count", "expert_weights_scale",
+        "attn_logit_softcapping", "final_logit_softcapping",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(suffix, names[i]) == 0)
+            return true;
+    if (kv->type == GGUF_ARRAY || kv->type == GGUF_STRING || gguf_float_at(kv, 0) != 0.0)
+        return false;
+    for (size_t i = 0; i < sizeof none_if_0 / sizeof *none_if_0; i++)
+        if (strcmp(suffix, none_if_0[i]) == 0)
             return true;
     return false;
 }
@@ -602,9 +620,10 @@ void load_finish(struct loader *l)
 {
     size_t n_arch = strlen(l->arch);
     for (size_t i = 0; i < gguf_n_kv(l->g) && l->status == LINNET_OK; i++) {
-        const char *key = gguf_kv_at(l->g, i)->key;
+        const struct gguf_kv *kv = gguf_kv_at(l->g, i);
+        const char *key = kv->key;
         bool ours = strncmp(key, l->arch, n_arch) == 0 && key[n_arch] == '.';
-        if (ours && !l->seen_kv[i] && !harmless_key(key + n_arch + 1))
+        if (ours && !l->seen_kv[i] && !harmless_key(kv, key + n_arch + 1))
             load_fail(l, LINNET_UNSUPPORTED,
                       "metadata key '%s' is not known for %s and may change the maths, so the file "
                       "is refused",

@@ -71,7 +71,10 @@ void read_facts(struct loader *l)
                   (unsigned long long)n_rows, l->arch, LIMIT_VOCAB);
     uint32_t n_vocab = key_u32_or(l, "vocab_size", 1, LIMIT_VOCAB, (uint32_t)n_rows);
     const struct gguf_kv *tokens = gguf_find(l->g, "tokenizer.ggml.tokens");
-    if (l->status == LINNET_OK && (n_vocab != n_rows || (tokens && tokens->count > n_rows)))
+    /* with a token for each row, the key is what it was before tokens were added */
+    const bool stale = tokens && tokens->count == n_rows;
+    if (l->status == LINNET_OK &&
+        ((n_vocab != n_rows && !stale) || (tokens && tokens->count > n_rows)))
         load_fail(l, LINNET_MISMATCH,
                   "the vocabulary has %llu tokens, '%s.vocab_size' says %u, 'token_embd.weight' "
                   "has %llu rows",

@@ -149,7 +149,8 @@ static bool is_mixture(struct loader *l, const struct dense *d, uint32_t il)
         return d->f->moe && il >= d->n_lead;
     bool mixture = has(l, "ffn_gate_inp.weight") ||
                    (!has(l, "ffn_up.weight") && key_u32_or(l, "expert_count", 0, LIMIT_EXPERTS, 0));
-    if (mixture != (il >= d->n_lead) && key_present(l, "leading_dense_block_count"))
+    if (mixture != (il >= d->n_lead) && key_present(l, "leading_dense_block_count") &&
+        (mixture || d->n_lead != 0)) /* 0 also says that there is no mixture */
         load_fail(l, LINNET_FORMAT,
                   "metadata key '%s.leading_dense_block_count' is %u, and tensor "
                   "'blk.%u.ffn_gate_inp.weight' is %s",
