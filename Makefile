@@ -88,7 +88,6 @@ $(BUILD)/src/kernel/%_avx2.o:    FLAGS += $(X86_AVX2)
 $(BUILD)/src/kernel/%_avx512.o:  FLAGS += $(X86_AVX512)
 $(BUILD)/src/kernel/%_vnni.o:    FLAGS += $(X86_VNNI)
 $(BUILD)/src/kernel/%_dotprod.o: FLAGS += -march=armv8.2-a+dotprod+fp16
-$(BUILD)/src/kernel/%_i8mm.o:    FLAGS += -march=armv8.2-a+dotprod+fp16+i8mm
 ifeq ($(origin OPT),file)
 $(BUILD)/src/kernel/%.o:         OPT := -O3 -g
 endif

@@ -526,6 +526,43 @@ static void an_epsilon_that_cannot_be_is_refused(void **state)
     }
 }
 
+/* Converters write them whether or not a model has what they are about. */
+static void keys_that_say_there_is_none_change_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch, *key;
+        bool is_float;
+        double value;
+    } none[] = {
+        {"llama", "llama.attention.layer_norm_epsilon", true, 1e-6},
+        {"llama", "llama.expert_count", false, 0},
+        {"llama", "llama.expert_used_count", false, 0},
+        {"llama", "llama.expert_weights_scale", true, 0},
+        {"llama", "llama.leading_dense_block_count", false, 0},
+        {"llama", "llama.attn_logit_softcapping", true, 0},
+        {"qwen2", "qwen2.final_logit_softcapping", true, 0},
+    };
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        struct change with = {
+            .extra_key = none[i].key, .extra_is_float = none[i].is_float, .extra = none[i].value};
+        struct mkgguf a = mkgguf_defaults(none[i].arch), b = changed(none[i].arch, &with);
+        size_t n;
+        float *x = logits_of(&a, &n), *y = logits_of(&b, &n);
+        if (memcmp(x, y, n * sizeof *x) != 0)
+            fail_msg("%s changes the logits", none[i].key);
+        free(x);
+        free(y);
+    }
+    struct change experts = {.extra_key = "llama.expert_used_count", .extra = 2};
+    struct mkgguf g = changed("llama", &experts);
+    refused(&g, LINNET_UNSUPPORTED, "llama.expert_used_count");
+    struct change cap = {
+        .extra_key = "llama.attn_logit_softcapping", .extra_is_float = true, .extra = 50};
+    g = changed("llama", &cap);
+    refused(&g, LINNET_UNSUPPORTED, "llama.attn_logit_softcapping");
+}
+
 static void counts_that_cannot_be_are_refused(void **state)
 {
     (void)state;
@@ -557,6 +594,7 @@ int main(void)
         cmocka_unit_test(shapes_that_do_not_fit_are_named),
         cmocka_unit_test(a_window_sees_the_same_however_the_prompt_is_cut),
         cmocka_unit_test(an_epsilon_that_cannot_be_is_refused),
+        cmocka_unit_test(keys_that_say_there_is_none_change_nothing),
         cmocka_unit_test(counts_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
