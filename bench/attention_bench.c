@@ -11,12 +11,7 @@
 #include "base/pool.h"
 #include "kernel/kernel.h"
 #include "kernel/probe.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
+#include "timing.h"
 
 enum { MAX_THREADS = 64, REPEATS = 5, MOST_QUERIES = 2048 };
 
@@ -46,27 +41,6 @@ struct work {
 };
 
 static size_t cold_bytes = (size_t)256 << 20;
-static clockid_t clock_id = CLOCK_MONOTONIC;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(clock_id, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void *take(size_t n)
-{
-    n = (n + (1 << 21) - 1) >> 21 << 21;
-    void *p = aligned_alloc(1 << 21, n);
-    if (!p) {
-        fprintf(stderr, "out of memory\n");
-        exit(1);
-    }
-    madvise(p, n, MADV_HUGEPAGE);
-    memset(p, 0, n);
-    return p;
-}
 
 /* A block of rows and one KV head. */
 static void run(void *arg, size_t chunk, unsigned worker)

@@ -4,7 +4,7 @@
  *     BLOCK               columns of X that a product keeps in registers
  *     PAIR                tiles of W that it keeps there side by side: 1 or 2
  *     EIGHT_BITS          bias of types with eight bits: 128, or 0 when dot_bytes takes signed
- * bytes x4, x4_load(x)      four int8 of X in the form that dot_bytes takes dot_bytes(sum, w, q,
+ * bytes x4, x4_set(bytes)   four int8 of X, as an int32, in the form that dot_bytes takes dot_bytes(sum, w, q,
  * eight) sum += four products of bytes per lane, exactly; `eight` is a constant that tells that the
  * weights w may need eight bits INT_PRODUCTS        (optional) its own int_products() for many
  * columns

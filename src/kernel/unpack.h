@@ -51,6 +51,13 @@ struct sink {
     vi sum[FEW][8];        /* [n] per group of the piece */
 };
 
+INLINE x4 x4_load(const int8_t *x)
+{
+    int32_t bytes;
+    memcpy(&bytes, x, sizeof bytes);
+    return x4_set(bytes);
+}
+
 /* Quad `quad` of group `group` (of `per` quads) of the piece. */
 INLINE void put(struct sink *k, int group, int per, int quad, vi w)
 {

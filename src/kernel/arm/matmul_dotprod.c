@@ -15,21 +15,7 @@ static inline int32x4_t dot4(int32x4_t sum, int32x4_t w, int8x16_t x)
     return vdotq_s32(sum, vreinterpretq_s8_s32(w), x);
 }
 
-typedef int8x16_t x4;
-
-static inline x4 x4_load(const int8_t *x)
-{
-    int32_t bytes;
-    memcpy(&bytes, x, sizeof bytes);
-    return vreinterpretq_s8_s32(vdupq_n_s32(bytes));
-}
-
-static inline vi dot_bytes(vi sum, vi w, x4 v, bool eight_bits)
-{
-    (void)eight_bits;
-    return (vi){{dot4(sum.v[0], w.v[0], v), dot4(sum.v[1], w.v[1], v), dot4(sum.v[2], w.v[2], v),
-                 dot4(sum.v[3], w.v[3], v)}};
-}
+#include "kernel/arm/dot4.h"
 
 #include "kernel/arm/arm.h"
 #include "kernel/product.h"

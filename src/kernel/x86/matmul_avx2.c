@@ -15,6 +15,7 @@
 typedef __m256i piece, x4;
 typedef __m256 piecef;
 enum { ROWS = 8 };
+#define x4_set         piece_set
 #define piece_set      _mm256_set1_epi32
 #define piece_add16    _mm256_add_epi16
 #define piece_add32    _mm256_add_epi32
@@ -26,13 +27,6 @@ enum { ROWS = 8 };
 #define piecef_store   _mm256_storeu_ps
 #define piecef_mul     _mm256_mul_ps
 #define piecef_fma     _mm256_fmadd_ps
-
-static inline x4 x4_load(const int8_t *x)
-{
-    int32_t bytes;
-    memcpy(&bytes, x, sizeof bytes);
-    return piece_set(bytes);
-}
 
 static inline piece piece_products(piece w, piece x, bool eight_bits)
 {

@@ -14,6 +14,7 @@
 typedef __m512i piece, x4;
 typedef __m512 piecef;
 enum { ROWS = 16 };
+#define x4_set         piece_set
 #define piece_set      _mm512_set1_epi32
 #define piece_add16    _mm512_add_epi16
 #define piece_add32    _mm512_add_epi32
@@ -25,13 +26,6 @@ enum { ROWS = 16 };
 #define piecef_store   _mm512_storeu_ps
 #define piecef_mul     _mm512_mul_ps
 #define piecef_fma     _mm512_fmadd_ps
-
-static inline x4 x4_load(const int8_t *x)
-{
-    int32_t bytes;
-    memcpy(&bytes, x, sizeof bytes);
-    return piece_set(bytes);
-}
 
 static inline piece piece_products(piece w, piece x, bool eight_bits)
 {

@@ -11,13 +11,7 @@
 #define EIGHT_BITS 128
 
 typedef vi x4;
-
-static inline x4 x4_load(const int8_t *x)
-{
-    int32_t bytes;
-    memcpy(&bytes, x, sizeof bytes);
-    return vi_set(bytes);
-}
+#define x4_set vi_set
 
 static inline vi dot_bytes(vi sum, vi w, x4 q, bool eight_bits)
 {
