@@ -3,11 +3,12 @@
  *
  *     BLOCK               columns of X that a product keeps in registers
  *     PAIR                tiles of W that it keeps there side by side: 1 or 2
- *     EIGHT_BITS          bias of types with eight bits: 128, or 0 when dot_bytes takes signed
- * bytes x4, x4_set(bytes)   four int8 of X, as an int32, in the form that dot_bytes takes dot_bytes(sum, w, q,
- * eight) sum += four products of bytes per lane, exactly; `eight` is a constant that tells that the
- * weights w may need eight bits INT_PRODUCTS        (optional) its own int_products() for many
- * columns
+ *     EIGHT_BITS          bias of types with eight bits: 128; 0 when dot_bytes takes signed bytes
+ *     x4, x4_set(bytes)   four int8 of X, given as an int32, in the form that dot_bytes takes
+ *     dot_bytes(sum, w, q, eight)
+ *                         sum += four products of bytes per lane, exactly; `eight` is a constant
+ *                         that tells that the weights w may need eight bits
+ *     INT_PRODUCTS        (optional) its own int_products() for many columns
  *
  * Many columns: tiles are unpacked SPAN columns of W at a time, TILES tiles together, into a
  * scratch that stays in the first-level cache while all columns of X pass by in blocks of BLOCK;
