@@ -4,11 +4,17 @@
  *     BLOCK               columns of X that a product keeps in registers
  *     PAIR                tiles of W that it keeps there side by side: 1 or 2
  *     EIGHT_BITS          bias of types with eight bits: 128; 0 when dot_bytes takes signed bytes
- *     x4, x4_set(bytes)   four int8 of X, given as an int32, in the form that dot_bytes takes
- *     dot_bytes(sum, w, q, eight)
- *                         sum += four products of bytes per lane, exactly; `eight` is a constant
- *                         that tells that the weights w may need eight bits
- *     INT_PRODUCTS        (optional) its own int_products() for many columns
+ *     x4, x4_set(bytes)   four int8 of X, given as an int32, in the form that products take
+ *     dot_bytes(sum, w, q)
+ *                         sum += four products of bytes per lane, exactly
+ *
+ * or, where there is no such operation, PAIRS and in its place
+ *
+ *     pair_products(w, q, eight)
+ *                         per 16 bits the sum of two products of bytes; `eight` is a constant that
+ *                         tells that the weights w are signed and may need eight bits
+ *     pair_add, pair_sum  as their namesakes for a part of a tile in x86/pairs.h, which is included
+ *                         after this file and has int_products()
  *
  * Many columns: tiles are unpacked SPAN columns of W at a time, TILES tiles together, into a
  * scratch that stays in the first-level cache while all columns of X pass by in blocks of BLOCK;
@@ -100,6 +106,12 @@ INLINE void start(vi *sum, int n, const int32_t *from, size_t group)
         sum[i] = vi_set(from ? from[(size_t)i * group / 16] : 0);
 }
 
+#ifdef PAIRS
+#define SINK_BITS(n) .bits = (n)
+#else
+#define SINK_BITS(n) .store = false
+#endif
+
 #define DEFINE_DOT(n, type)                                                                        \
     static void dot_##n##_##type(const struct source *src, size_t n_blocks, struct span *s,        \
                                  const int8_t *const *x, const struct column *c,                   \
@@ -148,8 +160,11 @@ INLINE void start(vi *sum, int n, const int32_t *from, size_t group)
         for (size_t b = 0; b < n_blocks; b++, body += (UNITS)*64) {                                \
             SCALES(s, body, b);                                                                    \
             UNROLL                                                                                 \
+            for (int u = 0; (PIECES) * (GROUPS) == 1 && u < (UNITS); u++)                          \
+                fetch_ahead(body + 64 * u);                                                        \
+            UNROLL                                                                                 \
             for (int p = 0; p < (PIECES); p++, g += (GROUPS)) {                                    \
-                struct sink k = {.n = n, .eight_bits = (BITS) > 7};                                \
+                struct sink k = {.n = n, SINK_BITS(BITS)};                                         \
                 UNROLL                                                                             \
                 for (int j = 0; j < n; j++) {                                                      \
                     k.x[j] = x[j] + g * (GROUP);                                                   \
@@ -317,7 +332,7 @@ typedef product_fn *const product_table[PAIR][BLOCK];
 
 static const product_table *int_products(const struct form *f);
 
-#ifndef INT_PRODUCTS
+#ifndef PAIRS
 
 /* m tiles by n columns; m, n, group and has_min are constants. A column's bytes are loaded once for
  * all tiles, a tile's once for all columns. */
@@ -353,7 +368,7 @@ INLINE void int_product(const struct span *s, const int8_t *const *x, const stru
                 const x4 q = x4_load(xs[j] + k0 + 4 * v);
                 UNROLL
                 for (int i = 0; i < m; i++)
-                    sum[i][j] = dot_bytes(sum[i][j], w[i], q, true);
+                    sum[i][j] = dot_bytes(sum[i][j], w[i], q);
             }
         }
         UNROLL
@@ -613,6 +628,8 @@ INLINE void float_product(const uint8_t *body, const float *const *x, size_t n_k
             p[j] = v_set(0.0f);
         for (size_t k = k0; k < end; k++) {
             const vf w = float_weights(body, k, id);
+            if (n == 1 && id != QUANT_F32 && k % 2 == 0)
+                fetch_ahead(body + 32 * k);
             UNROLL
             for (int j = 0; j < n; j++)
                 p[j] = v_fma(w, v_set(xs[j][k]), p[j]);
@@ -683,26 +700,44 @@ static void float_columns(const struct matmul *job, size_t tile, size_t n_tiles,
             finish(job, tile + i, j0 + j, t->sums[i][j]);
 }
 
-/* Dot products as the products do them, without memory. */
+/* Dot products as the products do them, without memory; with PAIRS those of weights of four bits,
+ * which are the fastest. */
 static uint64_t product_spin(uint64_t rounds)
 {
-    enum { SUMS = BLOCK == 8 ? 12 : 4 };
-    vi sum[SUMS];
-    const vi w = vb_set(3);
+    enum { SUMS = BLOCK == 8 ? 12 : 4, QUADS = 8 };
     static const int8_t bytes[4 * SUMS] = {1, -1, 1, -1};
+    static const uint8_t weights[64] = {1, 2, 3};
+    const uint8_t *from = weights;
     const int8_t *x = bytes;
+    __asm__("" : "+r"(from)); /* else registers of a tile are known to be the same */
+    const vi w = vb_load(from);
+    vi sum[SUMS];
     for (int i = 0; i < SUMS; i++)
         sum[i] = vi_set(i);
-    for (uint64_t r = 0; r < rounds; r++) {
-        __asm__ volatile("" : "+r"(x));
+    for (uint64_t r = 0; r < rounds; r += QUADS) {
+#ifdef PAIRS
+        vi words[SUMS];
+#endif
         UNROLL
-        for (int i = 0; i < SUMS; i++)
-            sum[i] = dot_bytes(sum[i], w, x4_load(x + 4 * i), false);
+        for (int q = 0; q < QUADS; q++) {
+            __asm__ volatile("" : "+r"(x));
+            UNROLL
+            for (int i = 0; i < SUMS; i++) {
+#ifdef PAIRS
+                const vi p = pair_products(w, x4_load(x + 4 * i), false);
+                words[i] = q == 0 ? p : pair_add(words[i], p);
+                if (q == QUADS - 1)
+                    sum[i] = pair_sum(sum[i], words[i]);
+#else
+                sum[i] = dot_bytes(sum[i], w, x4_load(x + 4 * i));
+#endif
+            }
+        }
     }
     int32_t total = 0;
     for (int i = 0; i < SUMS; i++)
         total |= vi_fold_max(sum[i]);
-    return rounds * SUMS * 64 * 2 + (total == 12345);
+    return (rounds + QUADS - 1) / QUADS * QUADS * SUMS * 64 * 2 + (total == 12345);
 }
 
 static void product_tiles(const struct matmul *job, size_t tile0, size_t tile1, void *scratch)

@@ -47,9 +47,26 @@ struct sink {
     uint8_t (*q)[TILE][4]; /* first quad of the piece */
     int n;                 /* a constant: columns of X */
     const int8_t *x[FEW];  /* [n] at the first column of the piece */
-    bool eight_bits;       /* the weights may have more than six */
     vi sum[FEW][8];        /* [n] per group of the piece */
+#ifdef PAIRS
+    int bits;         /* a constant: of the weights */
+    int count[8];     /* quads of each group so far */
+    vi words[FEW][8]; /* their sums since the last that went to `sum` */
+#endif
 };
+
+/* Ask for the line as far on in the stream as memory needs to bring it in time. Where a product of
+ * one column takes its weights about as fast as memory gives them, the processor's own prefetcher
+ * is not enough. Types that are unpacked in more than one piece are slower than memory, and slower
+ * still when they ask. */
+INLINE void fetch_ahead(const uint8_t *p)
+{
+#ifdef PAIRS
+    __builtin_prefetch(p + 4096);
+#else
+    (void)p;
+#endif
+}
 
 INLINE x4 x4_load(const int8_t *x)
 {
@@ -57,6 +74,29 @@ INLINE x4 x4_load(const int8_t *x)
     memcpy(&bytes, x, sizeof bytes);
     return x4_set(bytes);
 }
+
+#ifdef PAIRS
+
+/* Quads whose products a 16-bit sum holds, for weights of so many bits (see pairs.h). */
+INLINE int pair_run(int bits, int quads)
+{
+    const int most = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+    return most < quads ? most : quads;
+}
+
+INLINE void put_pairs(struct sink *k, int group, int per, int at, vi w)
+{
+    const int run = pair_run(k->bits, per), in_run = k->count[group]++ % run;
+    UNROLL
+    for (int j = 0; j < k->n; j++) {
+        const vi p = pair_products(w, x4_load(k->x[j] + 4 * at), k->bits == 8);
+        k->words[j][group] = in_run == 0 ? p : pair_add(k->words[j][group], p);
+        if (in_run == run - 1)
+            k->sum[j][group] = pair_sum(k->sum[j][group], k->words[j][group]);
+    }
+}
+
+#endif
 
 /* Quad `quad` of group `group` (of `per` quads) of the piece. */
 INLINE void put(struct sink *k, int group, int per, int quad, vi w)
@@ -66,9 +106,13 @@ INLINE void put(struct sink *k, int group, int per, int quad, vi w)
         vb_store(k->q[at][0], w);
         return;
     }
+#ifdef PAIRS
+    put_pairs(k, group, per, at, w);
+#else
     UNROLL
     for (int j = 0; j < k->n; j++)
-        k->sum[j][group] = dot_bytes(k->sum[j][group], w, x4_load(k->x[j] + 4 * at), k->eight_bits);
+        k->sum[j][group] = dot_bytes(k->sum[j][group], w, x4_load(k->x[j] + 4 * at));
+#endif
 }
 
 /* The high 16 bits of each lane as f16. */

@@ -12,9 +12,8 @@ static inline x4 x4_set(int32_t bytes)
     return vreinterpretq_s8_s32(vdupq_n_s32(bytes));
 }
 
-static inline vi dot_bytes(vi sum, vi w, x4 v, bool eight_bits)
+static inline vi dot_bytes(vi sum, vi w, x4 v)
 {
-    (void)eight_bits;
     return (vi){{dot4(sum.v[0], w.v[0], v), dot4(sum.v[1], w.v[1], v), dot4(sum.v[2], w.v[2], v),
                  dot4(sum.v[3], w.v[3], v)}};
 }

@@ -10,16 +10,13 @@
 #define BLOCK      4
 #define PAIR       1
 #define EIGHT_BITS 0
-#define INT_PRODUCTS
+#define PAIRS
 
 typedef __m256i piece, x4;
 typedef __m256 piecef;
 enum { ROWS = 8 };
 #define x4_set         piece_set
 #define piece_set      _mm256_set1_epi32
-#define piece_add16    _mm256_add_epi16
-#define piece_add32    _mm256_add_epi32
-#define piece_widen(a) _mm256_madd_epi16(a, _mm256_set1_epi16(1))
 #define piece_load(p)  _mm256_loadu_si256((const void *)(p))
 #define piece_to_float _mm256_cvtepi32_ps
 #define piecef_set     _mm256_set1_ps
@@ -28,6 +25,13 @@ enum { ROWS = 8 };
 #define piecef_mul     _mm256_mul_ps
 #define piecef_fma     _mm256_fmadd_ps
 
+static inline piece piece_add16(piece a, piece b)
+{
+    piece sum = _mm256_add_epi16(a, b);
+    __asm__("" : "+v"(sum)); /* else gcc adds up in a tree and spills */
+    return sum;
+}
+
 static inline piece piece_products(piece w, piece x, bool eight_bits)
 {
     if (eight_bits)
@@ -35,11 +39,26 @@ static inline piece piece_products(piece w, piece x, bool eight_bits)
     return _mm256_maddubs_epi16(w, x);
 }
 
-static inline vi dot_bytes(vi sum, vi w, x4 v, bool eight_bits)
+static inline piece piece_sum(piece sum, piece words)
 {
-    sum.lo = piece_add32(sum.lo, piece_widen(piece_products(w.lo, v, eight_bits)));
-    sum.hi = piece_add32(sum.hi, piece_widen(piece_products(w.hi, v, eight_bits)));
-    return sum;
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
+}
+
+/* The same for the two registers of a tile. */
+
+static inline vi pair_products(vi w, x4 x, bool eight_bits)
+{
+    return (vi){piece_products(w.lo, x, eight_bits), piece_products(w.hi, x, eight_bits)};
+}
+
+static inline vi pair_add(vi a, vi b)
+{
+    return (vi){piece_add16(a.lo, b.lo), piece_add16(a.hi, b.hi)};
+}
+
+static inline vi pair_sum(vi sum, vi words)
+{
+    return (vi){piece_sum(sum.lo, words.lo), piece_sum(sum.hi, words.hi)};
 }
 
 #include "kernel/product.h"

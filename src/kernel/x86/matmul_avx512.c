@@ -9,16 +9,13 @@
 #define BLOCK      8
 #define PAIR       1
 #define EIGHT_BITS 0
-#define INT_PRODUCTS
+#define PAIRS
 
 typedef __m512i piece, x4;
 typedef __m512 piecef;
 enum { ROWS = 16 };
 #define x4_set         piece_set
 #define piece_set      _mm512_set1_epi32
-#define piece_add16    _mm512_add_epi16
-#define piece_add32    _mm512_add_epi32
-#define piece_widen(a) _mm512_madd_epi16(a, _mm512_set1_epi16(1))
 #define piece_load(p)  _mm512_loadu_si512((const void *)(p))
 #define piece_to_float _mm512_cvtepi32_ps
 #define piecef_set     _mm512_set1_ps
@@ -26,6 +23,13 @@ enum { ROWS = 16 };
 #define piecef_store   _mm512_storeu_ps
 #define piecef_mul     _mm512_mul_ps
 #define piecef_fma     _mm512_fmadd_ps
+
+static inline piece piece_add16(piece a, piece b)
+{
+    piece sum = _mm512_add_epi16(a, b);
+    __asm__("" : "+v"(sum)); /* else gcc adds up in a tree and spills */
+    return sum;
+}
 
 static inline piece piece_products(piece w, piece x, bool eight_bits)
 {
@@ -37,10 +41,15 @@ static inline piece piece_products(piece w, piece x, bool eight_bits)
     return _mm512_maddubs_epi16(w, x);
 }
 
-static inline vi dot_bytes(vi sum, vi w, x4 v, bool eight_bits)
+static inline piece piece_sum(piece sum, piece words)
 {
-    return piece_add32(sum, piece_widen(piece_products(w, v, eight_bits)));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(words, _mm512_set1_epi16(1)));
 }
+
+/* A tile is one register. */
+#define pair_products piece_products
+#define pair_add      piece_add16
+#define pair_sum      piece_sum
 
 #include "kernel/product.h"
 #include "kernel/x86/pairs.h"

@@ -13,9 +13,8 @@
 typedef vi x4;
 #define x4_set vi_set
 
-static inline vi dot_bytes(vi sum, vi w, x4 q, bool eight_bits)
+static inline vi dot_bytes(vi sum, vi w, x4 q)
 {
-    (void)eight_bits;
     return _mm512_dpbusd_epi32(sum, w, q);
 }
 

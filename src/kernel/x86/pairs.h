@@ -1,11 +1,13 @@
 /*
  * Integer products of many columns for x86 without four-way byte products, for a file that includes
- * product.h with INT_PRODUCTS and defines, for one register `piece` of ROWS rows of a tile,
+ * product.h with PAIRS and defines, for one register `piece` of ROWS rows of a tile,
  *
- *     piece, piecef                    its integer and float types
- *     piece_products(w, x, eight)     16-bit sums of two byte products
- *     piece_add16, piece_add32, piece_widen (32-bit sums of two), piece_set, piece_load,
- * piece_to_float, piecef_set, piecef_load, piecef_store, piecef_mul, piecef_fma
+ *     piece, piecef                its integer and float types
+ *     piece_products(w, x, eight)  16-bit sums of two byte products
+ *     piece_add16
+ *     piece_sum(sum, words)        sum + 32-bit sums of two words
+ *     piece_set, piece_load, piece_to_float, piecef_set, piecef_load, piecef_store, piecef_mul,
+ *     piecef_fma
  *
  * vpmaddubsw saturates, so what may be added up in 16 bits depends on the bits of the weights
  * (activations are within 127):
@@ -24,8 +26,7 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
                           const int8_t *const *x, const struct column *c, size_t n_groups,
                           float (*sums)[TILE], int n, int group, bool has_min, int bits)
 {
-    const int most = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; /* quads per 16-bit sum */
-    const int run = most < group / 4 ? most : group / 4;
+    const int run = pair_run(bits, group / 4);
     piecef acc[BLOCK];
     UNROLL
     for (int j = 0; j < n; j++)
@@ -46,12 +47,11 @@ INLINE void piece_product(const uint8_t *q, const float *scale, const float *min
                 for (int j = 0; j < n; j++) {
                     const piece p = piece_products(w, x4_load(x[j] + k0 + 4 * (v0 + v)), bits == 8);
                     words[j] = v == 0 ? p : piece_add16(words[j], p);
-                    __asm__("" : "+v"(words[j])); /* else gcc adds up in a tree and spills */
                 }
             }
             UNROLL
             for (int j = 0; j < n; j++)
-                sum[j] = piece_add32(sum[j], piece_widen(words[j]));
+                sum[j] = piece_sum(sum[j], words[j]);
         }
         UNROLL
         for (int j = 0; j < n; j++) {
